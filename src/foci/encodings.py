@@ -50,12 +50,21 @@ def known_encoding(name: str) -> str:
         return AUTO
     try:
         encoded = "a\n".encode(name)
-        fits = encoded.decode(name) == "a\n" and b"\n" in encoded  # by which lines are found
+        fits = encoded.decode(name) == "a\n" and b"\n" in encoded and not _writes_surrogates(name)
     except (LookupError, UnicodeError):
         fits = False
     if not fits:
         raise ValueError("auto, or an encoding that Python knows, such as utf-8, utf-16, gb18030, big5, cp1252")
     return codecs.lookup(name).name.removesuffix("-sig")
+
+
+def _writes_surrogates(name: str) -> bool:
+    """Return whether texts of an encoding, such as UTF-7, may hold half of a surrogate pair, which is no character."""
+    try:
+        "\ud800".encode(name)
+    except UnicodeError:
+        return False
+    return True
 
 
 Encoding = Annotated[str, AfterValidator(known_encoding)]

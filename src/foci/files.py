@@ -1,12 +1,15 @@
-"""Atomic writes, in which a file is either the complete new one or the old one; settings that are paths; folders."""
+"""Files read within bounds; atomic writes, after which a file is the complete new one or the old one; folders."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -17,6 +20,9 @@ except ImportError:  # not on Windows
 
 MAX_PIXELS = 1 << 26
 """Images with more pixels than this (8,192 × 8,192) are refused; as RGB it takes 200 MB."""
+
+MAX_BYTES = 1 << 28
+"""Settings, vocabularies and other files that are read whole are refused above this size (268 MB)."""
 
 
 class _Expanded:
@@ -37,6 +43,46 @@ def expanded(path: str) -> str:
 
 FilePath = Annotated[str, _Expanded()]
 """A path in the settings; it is made absolute, so that a run works from any folder."""
+
+
+def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
+    """Open a regular file to read its bytes.
+
+    A pipe, a socket or a device is refused at once: opening it may wait for ever, and reading it may never end.
+
+    Raises:
+        OSError: it is no regular file, or cannot be opened.
+    """
+    return open(path, "rb", opener=regular_descriptor)
+
+
+def regular_descriptor(path: str, flags: int) -> int:
+    """Open a regular file or a folder: an ``opener`` for Python's ``open``, which itself refuses folders."""
+    # O_NONBLOCK opens a pipe without its other end.
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "is a pipe or a device, expected a regular file", path)
+
+
+def read_bytes(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
+    """Return the content of a regular file of at most ``most`` bytes.
+
+    Raises:
+        OSError: it is larger, or `open_regular` refuses it.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"has {size:,} bytes, expected at most {most:,}", os.fspath(path))
+        return file.read()
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a UTF-8 file as `read_bytes` does; a UnicodeDecodeError where it is not UTF-8."""
+    return read_bytes(path).decode("utf-8")
 
 
 def cache_folder(*names: str) -> Path:

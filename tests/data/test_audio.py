@@ -463,8 +463,8 @@ def test_names_that_cannot_be_opened_are_left_out_like_other_recordings(tmp_path
     said = []
     with pytest.raises(DataError, match="none of 4 recordings can be used"):
         usable_utterances([Utterance(str(name), "x") for name in names], reader, said.append, "m.jsonl")
-    assert said[0] == "4 of 4 recordings are left out: 2 × no file, 1 × missing file, 1 × unreadable file"
-    assert "is a folder" in said[1]
+    assert said[0] == "4 of 4 recordings are left out: 3 × unreadable file, 1 × missing file"
+    assert "Is a directory" in said[1]
     assert "a pipe" in said[2]
     assert "name too long" in said[4]
     for name in names:

@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
-from io import BufferedIOBase, BytesIO
+from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from foci.encodings import AUTO, SAMPLE, TextForm, recognize, shown_as
 from foci.errors import DataError
+from foci.files import open_regular
 
 Entry = TypeVar("Entry")
 Read = TypeVar("Read")
@@ -31,6 +32,11 @@ Log = Callable[[str], None]
 
 LONGEST_LINE = 10_000
 """Maximum number of characters per line; a longer one usually means a file with other line ends."""
+
+LONGEST_RUN = 1 << 27
+"""Maximum number of bytes without the end of a line; a file with more is not read further."""
+UNPACKED, RATIO = 1 << 25, 200
+"""A compressed file may unpack to this many bytes, or to this many times its size if that is more."""
 
 _DAMAGED = (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError)
 """What damaged compressed files raise."""
@@ -194,15 +200,20 @@ def _lines(file: BufferedIOBase, sample: bytes, path: Path, max_characters: int)
     end = "\n".encode(form.encoding)
     beginning = sample.decode(form.encoding, "ignore")
     limit = 4 * max_characters + 2 * len(end)  # no character needs more than four bytes, and two end the line
-    raws: Iterable[bytes | None] = _raw_lines(file, end, limit)
+    raws: Iterable[bytes | int] = _raw_lines(file, end, limit)
     if "\r" in beginning and "\n" not in beginning:
-        content = file.read()  # such files are old and small
-        raws = _raw_lines(BytesIO(content), end, limit) if end in content else _at_returns(content, form)
+        content = file.read(LONGEST_RUN)  # such files are old and small
+        whole = _at_returns(content, form) if end not in content and len(content) < LONGEST_RUN else None
+        file.seek(0)
+        raws = _raw_lines(file, end, limit) if whole is None else whole
     for number, raw in enumerate(raws, start=1):
-        if raw is None:
+        if not isinstance(raw, int):
+            yield _line(path, number, raw, form, max_characters)
+        elif raw < LONGEST_RUN:
             yield _too_long(path, number, max_characters)
         else:
-            yield _line(path, number, raw, form, max_characters)
+            reason = f"has no end within {LONGEST_RUN:,} bytes, and nothing more was read. Is it a file of text?"
+            yield Fault(path, number, "endless line", reason)
 
 
 class ArrivingLines:
@@ -253,16 +264,21 @@ def _form(sample: bytes, path: Path) -> TextForm | Fault:
         return Fault(path, 1, "another encoding", reason)
 
 
-def _raw_lines(file: BufferedIOBase, end: bytes, limit: int) -> Iterator[bytes | None]:
-    """Yield lines with their ends; None for one of ``limit`` bytes or more."""
+def _raw_lines(file: BufferedIOBase, end: bytes, limit: int) -> Iterator[bytes | int]:
+    """Yield lines with their ends; of one of ``limit`` bytes or more its size, which is the last at `LONGEST_RUN`."""
     read = file.readline if len(end) == 1 else partial(_wide_line, file, end)
     while raw := read(limit):
         if len(raw) < limit or raw.endswith(end):
             yield raw
             continue
-        while (rest := read(limit)) and not rest.endswith(end):
-            pass
-        yield None
+        size = len(raw)
+        while size < LONGEST_RUN and (rest := read(limit)):
+            size += len(rest)
+            if rest.endswith(end):
+                break
+        yield size
+        if size >= LONGEST_RUN:
+            return
 
 
 def _split(content: bytes, end: bytes) -> list[bytes]:
@@ -317,15 +333,51 @@ def _too_long(path: Path, number: int, max_characters: int) -> Fault:
 def open_bytes(path: Path) -> BufferedIOBase:
     """Return the bytes of a file; its first bytes, not its name, determine its compression."""
     try:
-        file = path.open("rb")
+        file = open_regular(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be opened ({error.strerror}).") from error
     magic = file.read(6)
     file.seek(0)
     if magic.startswith(b"\x1f\x8b"):
-        file.close()
-        return gzip.open(path, "rb")
+        return BufferedReader(_Unpacked(path, file, gzip.GzipFile(fileobj=file)), SAMPLE)
     if magic == b"\xfd7zXZ\x00":
-        file.close()
-        return lzma.open(path, "rb")
+        return BufferedReader(_Unpacked(path, file, lzma.LZMAFile(file)), SAMPLE)
     return file
+
+
+class _Unpacked(RawIOBase):
+    """The bytes of a compressed file; one that unpacks to absurdly many is an error before they are read.
+
+    Args:
+        path: the file, for messages.
+        packed: its compressed bytes.
+        unpacked: what decompresses them.
+    """
+
+    def __init__(self, path: Path, packed: BufferedIOBase, unpacked: gzip.GzipFile | lzma.LZMAFile) -> None:
+        self.path, self.packed, self.unpacked = path, packed, unpacked
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self.unpacked.seek(offset, whence)
+
+    def readinto(self, buffer: Any) -> int:
+        content = self.unpacked.read1(len(buffer))  # no more, so that what precedes a damaged part is still read
+        buffer[: len(content)] = content
+        size = self.unpacked.tell()
+        if size > max(UNPACKED, RATIO * self.packed.tell()):
+            raise DataError(
+                f"{self.path}: unpacks to more than {RATIO} times its size ({size:,} bytes so far), as a file made to "
+                "fill the memory does. If it holds what you expect, unpack it and name the unpacked file."
+            )
+        return len(content)
+
+    def close(self) -> None:
+        super().close()
+        self.unpacked.close()
+        self.packed.close()

@@ -11,10 +11,10 @@ import os
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from foci.errors import ConfigError
+from foci.files import open_regular
 from foci.scripts import folded
 
 Entry = TypeVar("Entry")
@@ -136,7 +136,7 @@ def file_key(name: str) -> str:
 def _file_digest(name: str, size: int, changed: int) -> str:
     """Return the digest of a file, which is read again after it has changed."""
     try:
-        with Path(name).open("rb") as file:
+        with open_regular(name) as file:
             return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
     except OSError:  # that it cannot be read is reported where it is decoded
         return os.path.basename(name)

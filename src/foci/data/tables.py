@@ -231,6 +231,12 @@ def json_objects(path: Path, names: Sequence[str] = (), longest: int = LONGEST_T
         if not isinstance(record, dict):
             yield Fault(path, number, "bad JSON", f"a JSON {type(record).__name__}, expected an object.")
             continue
+        # Only the escape of a code unit from \ud800 on can spell half of a surrogate pair.
+        half = half_surrogate(record) if "\\ud" in line.lower() else None
+        if half is not None:
+            reason = f"field {half!r} holds half of a surrogate pair (\\ud800 to \\udfff), which is no character."
+            yield Fault(path, number, "undecodable text", reason)
+            continue
         missing = next((fault for name in names if (fault := missing_field(path, number, record, name))), None)
         yield missing or JsonObject(record, number)
 
@@ -252,9 +258,24 @@ def field_of(record: Mapping[str, Any], column: Column) -> Any:
     return field_of(record[outer], inner)
 
 
+def half_surrogate(record: Mapping[str, Any]) -> str | None:
+    """Return the first field of an object that holds half of a surrogate pair, which JSON can spell; None if none does.
+
+    Example:
+        >>> half_surrogate({"a": "\\u00e9", "b": [{"c": "\\ud83d"}]})
+        'b'
+    """
+    texts = ((name, json.dumps([name, value], ensure_ascii=False)) for name, value in record.items())
+    return next((name for name, text in texts if has_surrogates(text)), None)
+
+
 def has_surrogates(text: str) -> bool:
-    """Return whether a text holds half of a surrogate pair, which JSON can spell, but which is no character."""
-    return any("\ud800" <= character <= "\udfff" for character in text)
+    """Return whether a text holds half of a surrogate pair, which is no character and cannot be written."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _fields(
@@ -285,9 +306,6 @@ def text_of(path: Path, line: int, value: Any, where: str, text_only: bool) -> s
     if not isinstance(value, str if text_only else str | int):
         expected = "a text" if text_only else "a text or a whole number"
         return Fault(path, line, "field of another kind", f"{where} is a {type(value).__name__}, expected {expected}.")
-    if isinstance(value, str) and has_surrogates(value):
-        reason = f"{where} holds half of a surrogate pair (\\ud800 to \\udfff), which is no character."
-        return Fault(path, line, "undecodable text", reason)
     return str(value)
 
 

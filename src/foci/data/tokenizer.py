@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from foci.data.word_splitter import rule_of_texts
 from foci.errors import ConfigError, DataError, MissingPackageError, unknown_name
-from foci.files import write_text
+from foci.files import read_text, write_text
 from foci.scripts import ATTACHED, SPACELESS
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class Tokenizer:
     def load(cls, path: str | Path) -> Tokenizer:
         """Read a file written by `save`."""
         try:
-            saved = Path(path).read_text(encoding="utf-8")
+            saved = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: the tokenizer cannot be read ({error}).") from error
         return cls.from_text(saved, str(path))

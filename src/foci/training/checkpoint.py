@@ -17,22 +17,28 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from foci.errors import CheckpointError, ConfigError
+from foci.files import open_regular, read_text
 from foci.training.named_tensors import check_weights, put_weights
 
 MODEL, OPTIMIZER, RANDOM, STATE = "model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"
 AVERAGED = "averaged"
 _FORMAT = 2
+_NAME = re.compile(r"step-\d+")
 
 
 class Saved(NamedTuple):
@@ -190,7 +196,7 @@ def read_state(path: Path) -> dict[str, Any]:
     """Return the state of a checkpoint, checked against its own digest."""
     file = path / STATE
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(read_text(file))
     except FileNotFoundError:
         raise _damaged(file, "is missing") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -201,37 +207,111 @@ def read_state(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{file}: has format {content.get('format')}, this foci reads {_FORMAT}. Use the version that wrote it."
         )
-    if not isinstance(content.get("files"), dict) or not {"best", "ties"} <= content.keys():
-        raise _damaged(file, "lacks some of its keys")
+    if wrong := [name for name, valid in _STATE.items() if not valid(content.get(name))]:
+        raise _damaged(file, f"has no valid {' and '.join(wrong)}")
     return content
+
+
+def _is_step(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _are_files(value: object) -> bool:
+    """Return whether these are names of files in the folder, each with its size and its digest."""
+    return isinstance(value, dict) and all(
+        isinstance(facts, dict)
+        and Path(name).name == name
+        and _is_step(facts.get("size"))
+        and isinstance(facts.get("sha256"), str)
+        for name, facts in value.items()
+    )
+
+
+_STATE: Mapping[str, Callable[[object], bool]] = {
+    "best": lambda value: value is None or _is_step(value),
+    "files": _are_files,
+    "ties": lambda value: isinstance(value, dict) and all(isinstance(name, str) for name in value.values()),
+    "data": lambda value: value is None or isinstance(value, dict),  # None: an average of several has no such value
+    "metrics": lambda value: (
+        value is None or (isinstance(value, dict) and all(isinstance(number, int | float) for number in value.values()))
+    ),
+    "average_of": lambda value: (
+        value is None
+        or (isinstance(value, list) and bool(value) and all(isinstance(n, str) and _NAME.fullmatch(n) for n in value))
+    ),
+}
+"""Whether the values of a state that is read are what was written: its digest shows damage, not who wrote it."""
 
 
 def load(path: Path) -> Saved:
     """Read a whole checkpoint, without checking digests; see `verify`."""
-    tensors = [_read(path / name) for name in (MODEL, OPTIMIZER, RANDOM)]
     state = read_state(path)
-    return Saved(tensors[0], state["ties"], tensors[1], tensors[2], state)
+    return Saved(_weights(path / MODEL), state["ties"], _read(path / OPTIMIZER), _read(path / RANDOM), state)
 
 
 def load_weights(module: nn.Module, path: Path) -> dict[str, Any]:
     """Check a checkpoint, load its weights into the module, and return its state (step, metrics, …)."""
     state = verify(path)
-    put_weights(module, _read(path / MODEL), path / MODEL)
+    put_weights(module, _weights(path / MODEL), path / MODEL)
     return state
 
 
-def check_fits(module: nn.Module, path: Path) -> None:
-    """Raise unless the weights of a checkpoint fit the module, of which only names and shapes are read."""
-    with _opened(path / MODEL) as file:
-        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    check_weights(module, shapes, path / MODEL)
+def check_fits(build: Callable[[], nn.Module], path: Path) -> None:
+    """Raise unless the weights of a checkpoint, of which only names and shapes are read, fit the module to be built.
+
+    It is built without memory for its weights, and no further than there are weights for it.
+    """
+    with torch.device("meta"), building_within([path]):
+        module = build()
+    check_weights(module, _shapes(path / MODEL), path / MODEL)
+
+
+@contextmanager
+def building_within(paths: Sequence[Path]) -> Iterator[None]:
+    """Raise where a module that is built inside has far more weights than the newest readable of these checkpoints.
+
+    A configuration from elsewhere may ask for any number of layers, and each takes time.
+    """
+    file, shapes = _newest_shapes(paths)
+    left = 4 * len(shapes) + 100  # tied and normalized weights are registered several times
+    thread = threading.get_ident()
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal left
+        left -= threading.get_ident() == thread
+        if left < 0:
+            raise CheckpointError(
+                f"{file}: has {len(shapes)} weights, but the model of config.json has more layers than that. Restore "
+                "config.json."
+            )
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _newest_shapes(paths: Sequence[Path]) -> tuple[Path, dict[str, list[int]]]:
+    *older, newest = paths
+    try:
+        return newest / MODEL, _shapes(newest / MODEL)
+    except CheckpointError:
+        if not older:
+            raise
+        return _newest_shapes(older)
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
+    with _opened(file) as opened:
+        return {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118 (not a mapping)
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
     """Return the mean of the weights of several checkpoints, summed in float64; whole numbers are the last one's."""
     if not paths:
         raise ConfigError("average: no checkpoint given, expected at least one path.")
-    files = [_read(path / MODEL) for path in paths]
+    files = [_weights(path / MODEL) for path in paths]
     for path, file in zip(paths, files):
         if file.keys() != files[-1].keys():
             raise CheckpointError(f"{path / MODEL}: has other weights than {paths[-1] / MODEL}. Average one run only.")
@@ -249,20 +329,26 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def _read(file: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(file)
-    except FileNotFoundError:
-        raise _damaged(file, "is missing") from None
-    except SafetensorError as error:
-        raise _damaged(file, f"cannot be read ({error})") from error
+    with _opened(file) as opened:
+        return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
+
+
+def _weights(file: Path) -> dict[str, Tensor]:
+    """Read weights, of which foci saves none that is not finite."""
+    found = _read(file)
+    broken = [name for name, value in found.items() if value.is_floating_point() and not value.isfinite().all()]
+    if broken:
+        raise _damaged(file, f"has {len(broken)} weights of {len(found)} that are not finite, first {broken[0]!r}")
+    return found
 
 
 def _opened(file: Path) -> Any:
-    if not file.exists():
-        raise _damaged(file, "is missing")
     try:
+        open_regular(file).close()  # safe_open waits for the other end of a pipe
         return safe_open(file, framework="pt")
-    except SafetensorError as error:
+    except FileNotFoundError:
+        raise _damaged(file, "is missing") from None
+    except (OSError, SafetensorError) as error:
         raise _damaged(file, f"cannot be read ({error})") from error
 
 
@@ -273,7 +359,7 @@ def _damaged(file: Path, what: str) -> CheckpointError:
 
 
 def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

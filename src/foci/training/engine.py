@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed
 from lightning_fabric import Fabric
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -57,6 +58,9 @@ class TrainState:
     validated: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     window: dict[str, float] = field(default_factory=dict)
+
+
+_saved_state = TypeAdapter(TrainState)
 
 
 class StepFlags(NamedTuple):
@@ -204,11 +208,10 @@ class _Trainer:
         put_weights(self.module, saved.model, path)
         put_optimizer_tensors(self.module, self.optimizer, saved.optimizer, path)
         try:
-            train_state = TrainState(**saved.state["train_state"])
-            data = saved.state["data"]
-        except (KeyError, TypeError) as error:
+            train_state = _saved_state.validate_python(saved.state["train_state"])
+            self.batches.load_state_dict(saved.state["data"])
+        except (KeyError, TypeError, ValidationError) as error:
             raise CheckpointError(f"{path}: was written by another version of foci ({error}). Use that one.") from error
-        self.batches.load_state_dict(data)
         mine = f"{self.fabric.global_rank}/"
         numbers = {k.removeprefix(mine): v for k, v in saved.random.items() if k.startswith(mine)}
         if numbers:  # none: there was no process of this rank when the checkpoint was written; it keeps its new seed

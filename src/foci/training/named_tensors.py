@@ -97,6 +97,13 @@ def put_weights(module: nn.Module, values: Mapping[str, Tensor], origin: Path) -
     """Copy named tensors into the module; tied names need only one of them. ``origin`` is for messages."""
     check_weights(module, {name: value.shape for name, value in values.items()}, origin)
     own = module.state_dict(keep_vars=True)
+    for name, value in values.items():
+        if value.dtype != own[name].dtype:
+            have, expected = (str(one.dtype).removeprefix("torch.") for one in (value, own[name]))
+            raise CheckpointError(
+                f"{origin}: {name} has type {have}, but the model's has {expected}. Restore the file: foci "
+                "saves weights as they are."
+            )
     with torch.no_grad():
         for names in _names_by_tensor(own):
             name = next(name for name in names if name in values)

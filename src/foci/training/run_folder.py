@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
@@ -25,7 +26,7 @@ from typing import Any, TextIO
 import torch
 
 from foci.errors import CheckpointError, ConfigError
-from foci.files import write_json, write_text
+from foci.files import open_regular, read_text, regular_descriptor, write_json, write_text
 from foci.training.progress import log_to_stderr
 
 try:
@@ -34,6 +35,8 @@ except ImportError:  # Windows: runs are not locked there
     fcntl = None  # type: ignore[assignment]
 
 _LOCK = ".lock"
+_LONGEST_LINE = 1 << 20  # bytes of a line of metrics
+_LONGEST_HOLDER = 200  # characters of what .lock says
 _BEGINNINGS = {_LOCK, "environment.json"}  # of a run that was killed before it had a configuration
 _PACKAGES = ("foci", "torch", "numpy", "lightning-fabric", "safetensors", "tokenizers")
 FORMAT = 1
@@ -188,14 +191,17 @@ class RunFolder:
         busy = f"{self.path}: another trainer uses this folder"
         if self.path.resolve() in _held:
             raise ConfigError(f"{busy}, in this very process. Close its RunFolder first.")
-        lock = file.open("a+", encoding="utf-8")
+        try:
+            lock = _open_lock(file)
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be locked ({error.strerror}). Remove it.") from error
         if fcntl is not None:
             try:
                 # lockf, not flock: a forked data worker that outlives its trainer must not keep the lock
                 fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 lock.seek(0)
-                holder = lock.read().strip() or "unknown"
+                holder = lock.read(_LONGEST_HOLDER).strip() or "unknown"
                 lock.close()
                 raise ConfigError(f"{busy} ({holder}). Wait for it, stop it, or choose another folder.") from error
         lock.seek(0)
@@ -204,6 +210,12 @@ class RunFolder:
         lock.flush()
         self._lock = lock
         _held.add(self.path.resolve())
+
+
+def _open_lock(path: Path) -> TextIO:
+    """Open .lock, but no file elsewhere that it links to: its content is replaced."""
+    follow = getattr(os, "O_NOFOLLOW", 0)
+    return open(path, "a+", encoding="utf-8", opener=lambda name, flags: regular_descriptor(name, flags | follow))
 
 
 class Metrics:
@@ -231,15 +243,20 @@ class Metrics:
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a metrics file; an incomplete last line is left out."""
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        try:
-            content = json.loads(line)
-        except ValueError as error:
-            if number == len(lines):  # without a newline: empty, or incomplete
+    try:
+        file = open_regular(path)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror}). Restore the file, or remove it.") from error
+    with file:
+        for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), start=1):
+            if not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
                 return
-            raise CheckpointError(f"{path}:{number}: is no line of metrics. Remove it, or the file.") from error
-        if number < len(lines):
+            try:
+                content = json.loads(line)
+            except (ValueError, RecursionError):
+                content = None
+            if not isinstance(content, dict) or not isinstance(content.get("step"), int):
+                raise CheckpointError(f"{path}:{number}: is no line of metrics. Remove it, or the file.")
             yield content
 
 
@@ -299,7 +316,7 @@ def _commit() -> str | None:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read as JSON ({error}). Restore the file.") from error
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.errors import DataError, FociError, MissingPackageError
-from foci.files import whole
+from foci.files import read_bytes, whole
 from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 
 FORMAT = "foci.trace"
@@ -82,7 +82,7 @@ def load(path: str | os.PathLike[str]) -> Trace:
         if not wanted.is_file():
             raise DataError(f"Trace.load: there is no file {wanted}. A trace is two files, .json and .safetensors.")
     try:
-        text = json.loads(labels_path.read_bytes().decode("utf-8", errors="surrogatepass"))
+        text = json.loads(read_bytes(labels_path).decode("utf-8", errors="surrogatepass"))
     except ValueError as error:
         raise DataError(f"Trace.load: {labels_path} is not JSON ({error}). It is damaged, or another file.") from error
     if not isinstance(text, dict) or text.get("format") != FORMAT:

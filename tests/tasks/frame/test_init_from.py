@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_begun_afresh_and_said(tmp_path):
     changes = {"model__spelling_dim": 20, "training__init_from": str(tmp_path / "first")}
     train("tag", tmp_path / "second", said.append, training__max_steps=1, **changes)
     (line,) = [text for text in said if "begun afresh" in text]
-    assert "spelling.conv.weight (has the shape (32, 16, 3) there, (20, 16, 3) here)" in line
+    assert "spelling.conv.weight (is float32 (32, 16, 3) there, float32 (20, 16, 3) here)" in line
     train("generate", tmp_path / "g1", training__max_steps=1)
     other = {"kind": "recurrent", "preset": "small", "embedding_dim": 3, "hidden_dim": 5}
     with pytest.raises(ConfigError, match="none of the weights of .* fits this model"):

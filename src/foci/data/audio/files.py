@@ -11,7 +11,6 @@ import hashlib
 import math
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from numpy import ndarray
 
 from foci.data.splits import same_content
 from foci.errors import DataError, MissingPackageError
+from foci.files import open_regular
 
 LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000
 """Samples per second that a header may claim."""
@@ -146,18 +146,12 @@ def file_size(path: str | Path) -> int:
         AudioError: it is missing, out of reach, or no regular file.
     """
     try:
-        found = os.stat(path)
-        regular = stat.S_ISREG(found.st_mode)
-        if regular:  # opening a pipe would wait for its other end
-            open(path, "rb").close()
+        with open_regular(path) as file:
+            return os.fstat(file.fileno()).st_size
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # ValueError for a name with a zero byte
         raise AudioError(str(path), "missing file", "there is no such file.") from error
     except OSError as error:
         raise AudioError(str(path), "unreadable file", f"cannot be opened ({error.strerror}).") from error
-    if not regular:
-        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a device or a pipe"
-        raise AudioError(str(path), "no file", f"is {kind}, expected a file.")
-    return found.st_size
 
 
 def check_audible(where: str, sound: Sound) -> None:

@@ -37,7 +37,7 @@ from foci.data.images.drawn import PREFIX
 from foci.data.images.files import Unreadable, log_unreadable, read_image
 from foci.data.lines import Log
 from foci.errors import ConfigError, DataError, ShapeError, check_sizes
-from foci.files import MAX_PIXELS, locked
+from foci.files import MAX_PIXELS, locked, open_regular
 
 FORMAT = 1
 _CHECKSUM_BYTES = 16
@@ -294,7 +294,7 @@ class _Store:
             _, known = self.by_name.get(path, (0, None))
             if known is not None and (known.bytes, known.time) == (stat.st_size, stat.st_mtime_ns):
                 return known
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 checksum = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=_CHECKSUM_BYTES)).hexdigest()
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)

@@ -35,7 +35,7 @@ from foci.data.images.drawn import PREFIX, draw, find_scene
 from foci.data.lines import Log, counted
 from foci.data.splits import same_content
 from foci.errors import DataError, MissingPackageError, check_sizes
-from foci.files import MAX_PIXELS, walk
+from foci.files import MAX_PIXELS, open_regular, walk
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -88,7 +88,7 @@ def read_image(name: str | Path, size: int, *, max_pixels: int = MAX_PIXELS) -> 
     pillow = _pillow()
     path = Path(name)
     try:
-        if path.stat().st_size == 0:
+        if path.is_file() and path.stat().st_size == 0:
             return Unreadable(str(name), "the file is empty.")
         with _opened(path) as image:
             if image.width * image.height > max_pixels:
@@ -142,7 +142,7 @@ def _opened(name: str | Path) -> Iterator[Picture]:
     with warnings.catch_warnings():
         # Pillow only warns of an image that fills the memory, and speaks of EXIF data that it could not read.
         warnings.simplefilter("ignore")
-        with _pillow().open(name) as image:
+        with open_regular(name) as file, _pillow().open(file) as image:
             yield image
 
 

@@ -10,7 +10,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from foci.data.images.files import beside
-from foci.data.lines import Fault, Log, current_encoding, each, ending_of, open_bytes, read_examples, read_lines, usable
+from foci.data.lines import (
+    LONGEST_RUN,
+    Fault,
+    Log,
+    current_encoding,
+    each,
+    ending_of,
+    open_bytes,
+    read_examples,
+    read_lines,
+    usable,
+)
 from foci.data.tables import (
     JSON,
     LONGEST_TEXT,
@@ -18,6 +29,7 @@ from foci.data.tables import (
     JsonObject,
     TableRow,
     field_of,
+    has_surrogates,
     json_objects,
     missing_field,
     name_of,
@@ -146,7 +158,7 @@ def _in_object(path: Path, entry: JsonObject, columns: Sequence[Column]) -> Capt
 def _karpathy(path: Path) -> Iterator[CaptionedImage | Fault] | None:
     """Return the captions of one JSON object with the field ``images``; None if the file has objects in lines."""
     with open_bytes(path) as file:
-        raw = file.read()
+        raw = file.read(LONGEST_RUN)
     try:
         whole = json.loads(decode(raw, current_encoding().name))
     except (ValueError, RecursionError):
@@ -164,6 +176,8 @@ def _karpathy_image(path: Path, number: int, one: Any) -> CaptionedImage | Fault
             sentence["raw"] if "raw" in sentence else " ".join(sentence["tokens"]) for sentence in one["sentences"]
         ]
         part = one.get("split", "")
+        if has_surrogates(f"{name}{texts}"):
+            raise TypeError("a text holds half of a surrogate pair")
     except (KeyError, TypeError, AttributeError) as error:
         reason = f"image {number} of the file is not as expected ({type(error).__name__}: {error}); it needs filename "
         return Fault(path, 1, "bad image", f"{reason}and sentences with raw or tokens.")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from foci.errors import CheckpointError
-from foci.files import write_text
+from foci.files import read_text, write_text
 
 FILE = "baselines.json"
 """The file of a run; runs of earlier versions have none."""
@@ -31,7 +31,7 @@ def read(run: Path) -> dict[str, Any]:
     if not (run / FILE).exists():
         return {}
     try:
-        content = json.loads((run / FILE).read_text(encoding="utf-8"))
+        content = json.loads(read_text(run / FILE))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{run / FILE}: cannot be read as JSON ({error}). Restore the file, or remove it."

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from foci.encodings import decode
 from foci.errors import ConfigError, unknown_name
+from foci.files import read_bytes
 from foci.options import from_preset
 from foci.settings import Text, build, describe, merge, parsed, to_tables
 from foci.tasks import TASKS
@@ -111,7 +112,7 @@ def find_config(name: str) -> type[TaskConfig]:
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file."""
     try:
-        return tomllib.loads(decode(path.read_bytes()))
+        return tomllib.loads(decode(read_bytes(path)))
     except OSError as error:
         raise ConfigError(f"{path}: the configuration cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from foci.data.splits import digest
 from foci.errors import CheckpointError
-from foci.files import whole
+from foci.files import open_regular, whole
 from foci.tasks.frame.task import Log, Record, Splits, Task
 
 FILE = "examples.safetensors"
@@ -51,7 +51,11 @@ class Fingerprint(NamedTuple):
         if not path.exists():
             return None
         try:
-            return cls(**load_file(path))
+            open_regular(path).close()  # the library waits for the other end of a pipe
+            kept = cls(**load_file(path))
+            if any(part.dtype != np.uint64 or part.ndim != 1 for part in kept):
+                raise TypeError("these are no digests")
+            return kept
         except (OSError, SafetensorError, TypeError) as error:
             raise CheckpointError(f"{path}: cannot be read ({error}). Restore the file, or remove it.") from error
 

@@ -80,7 +80,7 @@ def take_weights(task: Task, model: nn.Module, assets: Any, log: Log) -> None:
         axes = _axes(own, here.get(name, ())), _axes(other_weights[name], there.get(name, ()))
         rows = _copy(own, other_weights[name], *axes)
         if rows is None:
-            left.append(f"{name} (has the shape {tuple(other_weights[name].shape)} there, {tuple(own.shape)} here)")
+            left.append(f"{name} (is {_form(other_weights[name])} there, {_form(own)} here)")
         elif rows == 0:
             left.append(f"{name} (no row of the same name)")
         else:
@@ -101,8 +101,8 @@ def _axes(tensor: Tensor, names: Sequence[Sequence[str] | None]) -> list[Sequenc
 def _copy(
     own: Tensor, other: Tensor, names: Sequence[Sequence[str] | None], other_names: Sequence[Sequence[str] | None]
 ) -> int | None:
-    """Copy what both tensors have; return how many numbers that is, None where their shapes do not fit."""
-    if own.dim() != other.dim():
+    """Copy what both tensors have; return how many numbers that is, None where their shapes or types do not fit."""
+    if own.dim() != other.dim() or own.dtype != other.dtype:
         return None
     to: list[Tensor] = []
     come: list[Tensor] = []
@@ -120,9 +120,13 @@ def _copy(
         if not to:
             own.copy_(other)
             return own.numel()
-        taken = other[torch.meshgrid(*come, indexing="ij")].to(own.dtype)
+        taken = other[torch.meshgrid(*come, indexing="ij")]
         own[torch.meshgrid(*to, indexing="ij")] = taken.to(own.device)
     return taken.numel()
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
 def _listed(before: str, names: Sequence[str]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ import torch
 from torch import nn
 
 from foci.data.lines import text_encoding
-from foci.errors import CheckpointError, ConfigError, DataError, near_names
+from foci.errors import CheckpointError, ConfigError, DataError, FociError, TrainingError, near_names
+from foci.files import read_text
 from foci.settings import build
 from foci.tasks.frame import baselines, held_out
 from foci.tasks.frame.assets import Assets
@@ -172,16 +175,34 @@ def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
     task = task_of(path)
     assets = task.Assets.from_files(asset_reader(path))
     chosen = find_checkpoint(path, checkpoint)
-    with torch.device("meta"):  # sizes that do not match the weights must not allocate memory
-        check_fits(task.model(assets), chosen)
-    model = task.model(assets)
-    metrics = load_weights(model, chosen).get("metrics", {})
+    check_fits(lambda: task.model(assets), chosen)  # sizes that do not match the weights must not allocate memory
+    with in_memory(lambda: f"{path}: the model", "Use a machine with more.", CheckpointError):
+        model = task.model(assets)
+        metrics = load_weights(model, chosen).get("metrics") or {}
+    used = {name: value for name, value in metrics.items() if name.startswith(("calibration/", "mixture/"))}
+    if broken := [name for name, value in used.items() if not math.isfinite(value)]:
+        raise CheckpointError(f"{chosen}: {broken[0]} is {used[broken[0]]}, expected a number. Use another checkpoint.")
     task.calibration, task.mixture = (
-        {name.removeprefix(group): value for name, value in metrics.items() if name.startswith(group)}
+        {name.removeprefix(group): value for name, value in used.items() if name.startswith(group)}
         for group in ("calibration/", "mixture/")
     )
     task.baselines = baselines.read(path)
     return Predictor(path, task, assets, model, describe_checkpoint(path, chosen, task.config.training))
+
+
+@contextmanager
+def in_memory(what: Callable[[], str], remedy: str, kind: type[FociError] = TrainingError) -> Iterator[None]:
+    """Raise an error of this kind if the memory does not suffice for ``what`` happens inside; ``remedy`` helps."""
+    try:
+        yield
+    except FociError:  # some of them are RuntimeErrors
+        raise
+    except (MemoryError, RuntimeError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        sizes = ("alloc", "Storage size", "Overflow")  # of a size beyond 64 bits
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not any(word in reason for word in sizes):
+            raise
+        raise kind(f"{what()} does not fit in memory ({reason}). {remedy}") from error
 
 
 def describe_checkpoint(run: Path, chosen: Path, training: TrainingOptions) -> str:
@@ -212,7 +233,7 @@ def asset_reader(path: Path) -> Any:
 
     def read(name: str) -> str:
         try:
-            return (path / name).read_text(encoding="utf-8")
+            return read_text(path / name)
         except (OSError, UnicodeDecodeError) as error:
             raise CheckpointError(f"{path / name}: cannot be read ({error}). Restore the file.") from error
 

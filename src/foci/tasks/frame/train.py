@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,16 @@ from torch import nn
 
 from foci.data.lines import text_encoding
 from foci.data.word_splitter import trust
-from foci.errors import CheckpointError, ConfigError, FociError, TrainingError, near_names
+from foci.errors import CheckpointError, ConfigError, FociError, near_names
 from foci.files import write_text
 from foci.settings import build, merge, to_tables
 from foci.tasks.frame import baselines
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.held_out import Fingerprint, log_overlap
 from foci.tasks.frame.init_from import check_run, take_weights
-from foci.tasks.frame.predictor import asset_reader, task_of
+from foci.tasks.frame.predictor import asset_reader, in_memory, task_of
 from foci.tasks.frame.task import Log, Shard, Splits, Task, find, silent
-from foci.training.checkpoint import Checkpoints, read_state
+from foci.training.checkpoint import Checkpoints, building_within, read_state
 from foci.training.devices import autocast, launched
 from foci.training.engine import TrainingResult, fit
 from foci.training.objective import Batches, Loss
@@ -194,9 +195,12 @@ def _train(
     log("preparing the data")
     assets = _assets(task, splits, out if resume and (out / "config.json").exists() else None, fabric, log)
     torch.manual_seed(options.seed)
-    model = task.model(assets)
+    checkpoints = Checkpoints(out / "checkpoints").all() if resume else []
+    bounded = building_within(checkpoints) if checkpoints else nullcontext()
+    with bounded, in_memory(lambda: "the model", "Lower the sizes of the model."):
+        model = task.model(assets)
     check_rates(model, options)
-    if not (resume and Checkpoints(out / "checkpoints").all()):
+    if not checkpoints:
         task.initialize(model, assets, log)
         if options.init_from is not None:
             take_weights(task, model, assets, log)
@@ -309,21 +313,16 @@ def _try_longest_batch(task: Task, model: nn.Module, batches: Batches, fabric: F
     batch = fabric.to_device(largest())
     buffers = {name: value.clone() for name, value in model.named_buffers()}
     model.to(fabric.device).train()
+    sizes = (str(tuple(part.shape)) for part in batch if isinstance(part, torch.Tensor))
+    remedy = f"Lower {', '.join([*_batch_sizes(task.config), 'or the sizes of the model'])}."
     try:
-        for _ in range(2):  # the first pass also builds kernels
-            started = time.perf_counter()
-            with autocast(fabric, task.config.training):
-                total = task.loss(model, batch).total
-            total.backward()
-            seconds = time.perf_counter() - started
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "alloc" not in str(error):
-            raise
-        sizes = ", ".join(str(tuple(part.shape)) for part in batch if isinstance(part, torch.Tensor))
-        raise TrainingError(
-            f"the longest batch, of tensors {sizes}, does not fit in memory ({str(error).splitlines()[0]}). Lower "
-            f"{', '.join([*_batch_sizes(task.config), 'or the sizes of the model'])}."
-        ) from error
+        with in_memory(lambda: f"the longest batch, of tensors {', '.join(sizes)},", remedy):
+            for _ in range(2):  # the first pass also builds kernels
+                started = time.perf_counter()
+                with autocast(fabric, task.config.training):
+                    loss = task.loss(model, batch)
+                loss.total.backward()
+                seconds = time.perf_counter() - started
     finally:
         model.zero_grad(set_to_none=True)
         for name, value in model.named_buffers():

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from foci.data.lines import Fault, Log, each, empty_field, ending_of, read_examples
 from foci.data.pairs import AlignedFiles, Columns
-from foci.data.tables import JSON, LONGEST_TEXT, JsonObject, field_of, has_surrogates, json_objects, read_rows
+from foci.data.tables import JSON, LONGEST_TEXT, JsonObject, field_of, json_objects, read_rows
 from foci.errors import ConfigError
 
 
@@ -78,9 +78,7 @@ def _from_object(path: Path, entry: JsonObject, names: Sequence[str]) -> Summari
 
 def _texts(value: Any) -> list[str] | None:
     values = [value] if isinstance(value, str) else value
-    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
-        return None
-    return None if any(map(has_surrogates, values)) else values
+    return values if isinstance(values, list) and all(isinstance(one, str) for one in values) else None
 
 
 def _summary(source: str, targets: Sequence[str], path: Path, line: int) -> SummarizedText | Fault:
