@@ -20,7 +20,7 @@ help: ## show this list
 
 setup: $(INSTALLED) ## make .venv and install foci into it, with everything pinned in constraints.txt
 
-demo: setup ## train a translator on built-in phrases, translate, and show what it looks at, in ./demo
+demo: setup ## train a translator on built-in phrases, translate, and show what it looks at, in ./demo/translate
 	$(BIN)/foci demo translate --out $(OUT)
 
 demos: setup ## measure what every demo promises over three seeds, about an hour of one core (nightly); one: make demos ONLY=vqa

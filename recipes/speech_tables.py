@@ -12,6 +12,7 @@ from typing import cast
 import torch
 
 from foci.data import BOS
+from foci.data.audio.features import normalized
 from foci.models.recognizer import Recognizer
 from foci.tasks.frame.predictor import Predictor
 from foci.tasks.frame.task import Evaluation, Record
@@ -82,8 +83,9 @@ def _share_found(run: Predictor, records: Sequence[Record], ends: list[list[floa
     seconds = model.subsampling_factor * settings.hop_ms / 1000
     hits: list[bool] = []
     for record, last in zip(records, ends, strict=True):
-        (segment,), _ = read_segments(0, str(record["audio"]), settings, assets, seconds=600.0, keep=False)
-        features = torch.from_numpy(segment.features).unsqueeze(0)
+        (segment,), _ = read_segments(0, str(record["audio"]), settings, assets, seconds=600.0)
+        read = normalized(segment.features, settings.normalize, assets.features)
+        features = torch.from_numpy(read).unsqueeze(0)
         target = torch.tensor([[BOS, *next(iter(assets.tokenizer.encode_many([f" {record['text']}"])))]])
         with torch.inference_mode():
             encoded = model.encode(features, torch.tensor([features.shape[1]]))

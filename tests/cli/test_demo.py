@@ -37,8 +37,8 @@ def few_held_out(monkeypatch):
 def earlier_demo(task, folder):
     """What an earlier demo of the task left, as far as another one could stumble over it."""
     (folder / task / "checkpoints" / "step-9").mkdir(parents=True)
-    for name in ("attention.png", "attention.html", f"{task}/config.json", f"{task}/checkpoints/step-9/state.json"):
-        (folder / name).write_text("earlier")
+    for name in ("attention.png", "attention.html", "config.json", "checkpoints/step-9/state.json"):
+        (folder / task / name).write_text("earlier")
 
 
 @pytest.mark.slow
@@ -47,9 +47,11 @@ def test_a_demo_leaves_a_picture_and_a_page_and_replaces_an_earlier_one(task, fe
     earlier_demo(task, tmp_path)
     assert foci_cli.main(["demo", task, *SMALL.get(task, []), "--steps", "2", "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().out
-    assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
-    assert "<!doctype html>" in (tmp_path / "attention.html").read_text(encoding="utf-8").lower()
-    assert str(tmp_path / "attention.html") in told
+    folder = tmp_path / task
+    assert {one.name for one in tmp_path.iterdir()} == {task}  # nothing that the demo of another task would replace
+    assert (folder / "attention.png").read_bytes().startswith(b"\x89PNG")
+    assert "<!doctype html>" in (folder / "attention.html").read_text(encoding="utf-8").lower()
+    assert str(folder / "attention.html") in told
     assert f"Go on with: foci show {tmp_path / task}" in told
     assert not (tmp_path / task / "checkpoints" / "step-9").exists()
 

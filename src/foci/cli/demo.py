@@ -35,7 +35,7 @@ def _command(name: str) -> Callable[..., int | None]:
 
         demo(find(name), given)
 
-    out = "The folder for the run, a picture and a page; an earlier demo there is replaced. Default: demo."
+    out = "The folder in which each task has its own, with the run, a picture and a page. Default: demo."
     flags = [Flag("out", out, Path), Flag("steps", "Training steps."), *task_flags(name), SET]
     return make_command(command, f"{TASKS[name].summary} On built-in data.", [], flags)
 
@@ -77,9 +77,9 @@ def demo(kind: type[Task], given: Given) -> None:
 
     drawn = random.Random(_SEED).sample(list(records), min(_SHOWN, len(records)))
     print(f"\n3. Predictions for {len(drawn)} of them, drawn at random (seed {_SEED}), and what they attended to:")
-    inputs = predictor.task.to_files(predictor.task.examples(drawn, _SHOWN), out)
+    inputs = predictor.task.to_files(predictor.task.examples(drawn, _SHOWN), run)
     try:
-        shown = _show(predictor, drawn, inputs, out)
+        shown = _show(predictor, drawn, inputs)
     except ConfigError as error:  # a model without attention, chosen by a flag
         print(f"   {error}")
         shown = []
@@ -88,8 +88,8 @@ def demo(kind: type[Task], given: Given) -> None:
     print(f"\nGo on with: foci show {shlex.quote(str(run))} {_typed(kind, inputs[0])}")
 
 
-def _show(predictor: Predictor, records: Sequence[Record], inputs: Sequence[Record], out: Path) -> list[Path]:
-    """Print the predictions for inputs with their traces; write a picture and a page of the first."""
+def _show(predictor: Predictor, records: Sequence[Record], inputs: Sequence[Record]) -> list[Path]:
+    """Print the predictions for inputs with their traces; write a picture and a page of the first beside the run."""
     predictions = predictor.predict(inputs, trace=True)
     for number, prediction in enumerate(predictions):
         record = records[number % len(records)]
@@ -105,8 +105,9 @@ def _show(predictor: Predictor, records: Sequence[Record], inputs: Sequence[Reco
     trace = predictions[0].trace
     if trace is None:
         return []
-    trace.plot(out / "attention.png")
-    return [(out / "attention.png").resolve(), trace.save_html(out / "attention.html").resolve()]
+    picture, page = (predictor.path / f"attention.{ending}" for ending in ("png", "html"))
+    trace.plot(picture)
+    return [picture.resolve(), trace.save_html(page).resolve()]
 
 
 def _typed(kind: type[Task], record: Record) -> str:

@@ -200,7 +200,10 @@ def _predicted(path: Path, inputs: tuple[str, ...], given: Given) -> list[Trace]
     traces = [prediction.trace for prediction in predictions]
     found = [trace for trace in traces if trace is not None and trace.attentions]
     if len(found) < len(traces):
-        raise ConfigError(f"{path}: there is nothing to show: an empty input, or a model without attention.")
+        raise ConfigError(
+            f"{path}: there is nothing to show: an empty input, a segment that does not exist, or a model without "
+            "attention."
+        )
     return found
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,7 @@ class Axis:
             words that were spoken.
         sound: for frames, the recording itself, int16; the page plays it.
         rate: samples per second of the sound.
+        start: for frames, when the first of them begins, in seconds: of a segment of a longer recording.
 
     Example:
         >>> Axis.from_document([["It", "rains", "."], ["Again", "."]]).sentences
@@ -63,6 +65,7 @@ class Axis:
     marks: tuple[Mark, ...] | None = None
     sound: NDArray[np.int16] | None = None
     rate: int | None = None
+    start: float = 0.0
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -82,6 +85,10 @@ class Axis:
     def sentence_lengths(self) -> tuple[int, ...]:
         """How many words each sentence has; without sentences all are one."""
         return self.sentences or (len(self),)
+
+    def moment(self, position: int) -> float:
+        """Return when a frame begins, in seconds, or its number where no duration is known."""
+        return self.start + position * (self.seconds or 1.0)
 
     @property
     def right_to_left(self) -> bool:
@@ -103,12 +110,21 @@ class Axis:
 
     @classmethod
     def from_frames(
-        cls, count: int, *, seconds: float | None = None, spectrogram: ArrayLike | None = None, title: str = "audio"
+        cls,
+        count: int,
+        *,
+        seconds: float | None = None,
+        spectrogram: ArrayLike | None = None,
+        title: str = "audio",
+        start: float = 0.0,
     ) -> Axis:
         """Pieces of a recording, labeled by when they begin."""
-        labels = tuple(str(number) if seconds is None else f"{number * seconds:.2f} s" for number in range(count))
         picture = None if spectrogram is None else np.asarray(spectrogram, dtype=np.float32)
-        return cls("frames", labels, title, spectrogram=picture, seconds=seconds)
+        numbers = tuple(map(str, range(count)))
+        axis = cls("frames", numbers, title, spectrogram=picture, seconds=seconds, start=start)
+        if seconds is None:
+            return axis
+        return replace(axis, labels=tuple(f"{axis.moment(number):.2f} s" for number in range(count)))
 
     @classmethod
     def from_document(cls, sentences: Sequence[Sequence[str]], title: str = "document") -> Axis:
@@ -137,6 +153,8 @@ def _check_fields(axis: Axis) -> None:
         raise ShapeError(f"Axis: spectrogram has shape {axis.spectrogram.shape}, expected (time, bin).")
     if axis.seconds is not None and not axis.seconds > 0:
         raise ConfigError(f"Axis: seconds is {axis.seconds}, expected a number above 0.")
+    if not math.isfinite(axis.start):
+        raise ConfigError(f"Axis: start is {axis.start}, expected a number of seconds.")
     if axis.sentences is not None and (sum(axis.sentences) != count or min(axis.sentences, default=0) < 0):
         raise ShapeError(f"Axis: sentences has {sum(axis.sentences)} words in all, but there are {count} labels.")
     if axis.sound is not None and (axis.sound.ndim != 1 or axis.sound.dtype != np.int16 or not axis.rate):

@@ -25,7 +25,7 @@ from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 
 FORMAT = "foci.trace"
 VERSION = 2
-_PLAIN = ("kind", "labels", "title", "grid", "seconds", "sentences", "marks", "rate")
+_PLAIN = ("kind", "labels", "title", "grid", "seconds", "sentences", "marks", "rate", "start")
 _PICTURES = ("image", "spectrogram", "sound")
 _PARTS = ("values", "indices", "rest", "entropy")
 

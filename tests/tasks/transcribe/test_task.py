@@ -215,7 +215,31 @@ def test_long_recordings_are_cut_at_silences_with_their_offsets_kept(run, tmp_pa
     moments = [*starts, *(segment["start"] for segment in segments), found.details["seconds"]]
     assert moments == [round(moment, 3) for moment in moments]
     assert found.trace is None
-    assert run.predict([path], options={"max_segment_seconds": 3.0}, trace=True)[0].trace is not None
+
+
+def test_any_segment_of_a_long_recording_is_shown(run, tmp_path):
+    path = wav(tmp_path / "long.wav", "EE", "TT", "MM", "II", gap=1.0)
+    whole = SpeechReader(filter_bank(run.config.features)).sound(path).samples
+    options = {"max_segment_seconds": 3.0, "beam": 1}
+    (plain,) = run.predict([path], options=options)
+    segments = plain.details["segments"]
+    ends = [*(segment["start"] for segment in segments[1:]), plain.details["seconds"]]
+    for number, (segment, end) in enumerate(zip(segments, ends), start=1):
+        (found,) = run.predict([path], options={**options, "segment": number}, trace=True)
+        assert found.output == plain.output
+        assert found.trace.text == segment["text"]
+        source = found.trace.axes["source"]
+        first, last = round(segment["start"] * 8000), round(end * 8000)
+        assert source.start == pytest.approx(segment["start"])
+        assert np.array_equal(source.sound, np.rint(whole[first:last] * 32767).astype(np.int16))
+        assert len(source.spectrogram) == pytest.approx((last - first) / 160, abs=1)
+        assert f"segment {number} of {len(segments)} is shown, {segment['start']:.1f} to {end:.1f} s" in str(
+            found.details["notes"]
+        )
+    (none,) = run.predict([path], options={**options, "segment": 99}, trace=True)
+    assert none.trace is None
+    assert none.output == plain.output
+    assert f"segment 99 is not shown, expected 1 to {len(segments)} (choose with --segment)" in none.details["notes"]
 
 
 def test_many_recordings_are_not_held_in_memory_at_once(run, monkeypatch):

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from foci.errors import ShapeError
+from foci.errors import ConfigError, ShapeError
 from foci.viz.axis import Axis, Mark
 from foci.viz.terminal import render
 from foci.viz.trace import Trace
@@ -52,6 +52,23 @@ def test_the_page_has_a_wav_and_a_policy_for_it(trace, tmp_path):
     silent = Trace.from_arrays(np.eye(3), ["a", "b", "c"])
     assert spectrogram.page(silent) == ""
     assert "media-src" not in silent.save_html(tmp_path / "b.html").read_text(encoding="utf-8")
+
+
+def test_a_segment_has_the_times_of_its_recording(tmp_path):
+    """In the terminal, the picture and the page; the page plays its sound from the beginning of the segment."""
+    trace = Trace.from_arrays(np.eye(8)[:3], heard(start=61.5), ["a", "b", "c"])
+    assert Trace.load(trace.save(tmp_path / "a")).axes["source"].start == 61.5
+    assert "  61.75 to  62.25 s  yes   90 %" in render(trace).splitlines()
+    page = trace.save_html(tmp_path / "a.html").read_text(encoding="utf-8")
+    assert 'data-start="0.250" title="61.75–62.25 s, 90 %">yes</button>' in page
+    above, below, _ = trace.plot(view="spectrogram").axes
+    for axes in (above, below):
+        assert axes.get_xlim() == (61.5, 63.5)
+        assert [line.get_xdata()[0] for line in axes.lines] == [61.75, 62.25, 62.75, 63.25]
+    assert [text.get_position()[0] for text in above.texts] == [62.0, 63.0]
+    assert Axis.from_frames(3, seconds=0.5, start=61.5).labels == ("61.50 s", "62.00 s", "62.50 s")
+    with pytest.raises(ConfigError, match="start is nan"):
+        heard(start=float("nan"))
 
 
 def test_the_terminal_lists_words_with_their_times(trace):

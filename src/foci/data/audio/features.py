@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import tokenize
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -33,6 +34,8 @@ _SCALE = 32768.0
 _PRE_EMPHASIS = 0.97
 _LEAST = float(np.finfo(np.float32).eps)
 _LARGEST_FILE = 1 << 30
+_FRAMES = 4096
+"""Frames that are computed at a time: more than utterances of training have, some megabytes."""
 
 Normalization = Literal["utterance", "global", "none"]
 
@@ -81,22 +84,40 @@ class FilterBank(NamedTuple):
 
     def __call__(self, samples: Float[ndarray, " N"]) -> Float[ndarray, "T F"]:
         """Return the features of samples from −1 to 1; none where there is no whole frame."""
+        return self.from_blocks([samples])
+
+    def from_blocks(self, blocks: Iterable[Float[ndarray, " N"]]) -> Float[ndarray, "T F"]:
+        """Return the features of sound that comes in blocks, of which only one is held at a time."""
         size, shift = self.sizes
-        if len(samples) < size:
-            return np.zeros((0, self.bins), np.float32)
+        found = bytearray()  # it grows in place
+        held = np.zeros(0, np.float32)
+        first = 0  # sample of the next frame
+        for block in blocks:
+            held = np.concatenate([held, block], dtype=np.float32)
+            count = max(0, (len(held) - first - size) // shift + 1)
+            for start in range(0, count, _FRAMES):
+                frames = min(_FRAMES, count - start)
+                begin = first + start * shift
+                found += self._logs(held[begin : begin + (frames - 1) * shift + size]).numpy().tobytes()
+            first += count * shift
+            held, first = held[first:], max(0, first - len(held))
+        features = np.frombuffer(found, np.float32).reshape(-1, self.bins)
+        if self.dynamic_range is not None and len(features):
+            least = float(features.max()) - self.dynamic_range * math.log(10) / 10
+            np.maximum(features, np.float32(least), out=features)
+        return features
+
+    def _logs(self, samples: Float[ndarray, " N"]) -> Float[Tensor, "T F"]:
+        size, shift = self.sizes
         window, filters = _tables(self)
-        wave = torch.from_numpy(np.ascontiguousarray(samples, np.float32)) * _SCALE
-        frames = wave.unfold(0, size, shift)
+        frames = torch.from_numpy(samples * np.float32(_SCALE)).unfold(0, size, shift)
         frames = frames - frames.mean(dim=1, keepdim=True)
         before = torch.cat([frames[:, :1], frames[:, :-1]], dim=1)
         frames = (frames - _PRE_EMPHASIS * before) * window
         points = 2 * filters.shape[0]
         power = torch.fft.rfft(frames, n=points).abs().square()[:, :-1]
-        logs = (power @ filters).clamp_min(_LEAST).log()
-        if self.dynamic_range is not None:
-            logs = logs.clamp_min(float(logs.max()) - self.dynamic_range * math.log(10) / 10)
-        features: ndarray = logs.numpy()
-        return features
+        energy: Tensor = power @ filters
+        return energy.clamp_min(_LEAST).log()
 
 
 @lru_cache(maxsize=8)

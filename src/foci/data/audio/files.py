@@ -88,7 +88,13 @@ def read_header(path: str | Path) -> Header:
 
 
 def read_sound(path: str | Path, *, max_seconds: float = 4 * 3600.0) -> Sound:
-    """Read a sound file; several channels are averaged.
+    """Read a sound file whole; arguments and errors are those of `stream_sound`."""
+    blocks = list(stream_sound(path, max_seconds=max_seconds))
+    return Sound(np.concatenate([block.samples for block in blocks]), blocks[0].rate)
+
+
+def stream_sound(path: str | Path, *, max_seconds: float = 4 * 3600.0) -> Iterator[Sound]:
+    """Yield a sound file in blocks; several channels are averaged.
 
     Args:
         path: the file.
@@ -102,7 +108,6 @@ def read_sound(path: str | Path, *, max_seconds: float = 4 * 3600.0) -> Sound:
         if header.seconds < math.inf and header.seconds > max_seconds:
             raise _too_long(path, header.seconds, max_seconds)
         most = math.ceil(max_seconds * header.rate)
-        blocks: list[ndarray] = []
         count = 0
         for block in _blocks(path, file):
             count += len(block)
@@ -110,10 +115,9 @@ def read_sound(path: str | Path, *, max_seconds: float = 4 * 3600.0) -> Sound:
                 raise _too_long(path, math.inf, max_seconds)
             if not np.isfinite(block).all():
                 raise AudioError(str(path), "broken file", "has samples that are not finite. Convert it again.")
-            blocks.append(block.mean(axis=1, dtype=np.float32))
+            yield Sound(block.mean(axis=1, dtype=np.float32), header.rate)
     if count == 0:
         raise AudioError(str(path), "empty file", "has no samples, expected a recording.")
-    return Sound(np.concatenate(blocks), header.rate)
 
 
 def same_samples(paths: Sequence[str]) -> list[str | None]:
@@ -154,9 +158,8 @@ def file_size(path: str | Path) -> int:
         raise AudioError(str(path), "unreadable file", f"cannot be opened ({error.strerror}).") from error
 
 
-def check_audible(where: str, sound: Sound) -> None:
-    """Raise an AudioError for a recording of silence."""
-    loudest = float(np.abs(sound.samples).max(initial=0.0))
+def check_audible(where: str, loudest: float) -> None:
+    """Raise an AudioError for a recording of silence; ``loudest`` is its largest absolute sample."""
     if loudest <= _SILENCE:
         raise AudioError(where, "silent file", f"is silent: its loudest sample is {loudest:.1e} of 1.")
 

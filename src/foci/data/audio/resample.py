@@ -15,6 +15,7 @@ Differs: rolloff leaves a transition band of 5 % below the Nyquist frequency.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -47,30 +48,55 @@ def resample(samples: Float[ndarray, " N"], rate: int, new_rate: int) -> Float[n
     check_positive("resample", rate=rate, new_rate=new_rate)
     if rate == new_rate or len(samples) == 0:
         return samples
+    return np.concatenate(list(resample_blocks([samples], rate, new_rate)))
+
+
+def resample_blocks(blocks: Iterable[Float[ndarray, " N"]], rate: int, new_rate: int) -> Iterator[Float[ndarray, " M"]]:
+    """Yield what `resample` gives of a whole sound, which comes in blocks, in blocks of other sizes."""
+    if rate == new_rate:
+        yield from blocks
+        return
     common = math.gcd(rate, new_rate)
     rate, new_rate = rate // common, new_rate // common
-    filters, reach = _filters(rate, new_rate)
-    count = -(-len(samples) * new_rate // rate)
-    padded = torch.zeros(len(samples) + 2 * reach + rate + 1)
-    padded[reach : reach + len(samples)] = torch.from_numpy(np.ascontiguousarray(samples, np.float32))
-    few = max(rate, new_rate) <= _MOST_PHASES
-    return (_by_convolution if few else _one_by_one)(padded, filters, rate, count).numpy()
+    _, reach = _filters(rate, new_rate)
+    convert = _by_convolution if max(rate, new_rate) <= _MOST_PHASES else _one_by_one
+    span = 2 * reach + rate  # what is read for the outputs of all phases, ``rate`` further for the next ones
+    held = np.zeros(reach, np.float32)
+    read = given = 0
+    for block in blocks:
+        held = np.concatenate([held, block], dtype=np.float32)
+        read += len(block)
+        if (periods := (len(held) - span) // rate + 1) > 0:
+            yield convert(torch.from_numpy(held), rate, new_rate, periods * new_rate).numpy()
+            held = held[periods * rate :]
+            given += periods * new_rate
+    if left := -(-read * new_rate // rate) - given:
+        held = np.concatenate([held, np.zeros(span, np.float32)])
+        yield convert(torch.from_numpy(held), rate, new_rate, left).numpy()
 
 
-def _by_convolution(padded: Tensor, filters: Tensor, rate: int, count: int) -> Tensor:
+def _by_convolution(padded: Tensor, rate: int, new_rate: int, count: int) -> Tensor:
     """Compute all phases with one strided convolution: ``rate`` inputs give as many outputs as there are phases."""
-    new_rate, taps = filters.shape
+    outputs = F.conv1d(padded.reshape(1, 1, -1), _kernels(rate, new_rate), stride=rate)
+    return outputs[0].t().flatten()[:count].contiguous()
+
+
+@lru_cache(maxsize=16)
+def _kernels(rate: int, new_rate: int) -> Tensor:
+    """Return the filter of each phase where it begins, ``(new_rate, 1, taps + rate − 1)``."""
+    filters, _ = _filters(rate, new_rate)
+    taps = filters.shape[1]
     kernels = torch.zeros(new_rate, 1, taps + rate - 1)
     for number in range(new_rate):
         offset, phase = divmod(number * rate, new_rate)
         kernels[number, 0, offset : offset + taps] = filters[phase]
-    outputs = F.conv1d(padded.reshape(1, 1, -1), kernels, stride=rate)
-    return outputs[0].t().flatten()[:count].contiguous()
+    return kernels
 
 
-def _one_by_one(padded: Tensor, filters: Tensor, rate: int, count: int) -> Tensor:
+def _one_by_one(padded: Tensor, rate: int, new_rate: int, count: int) -> Tensor:
     """Take the filter of each output from the table; for rates without a common divisor."""
-    new_rate, taps = filters.shape
+    filters, _ = _filters(rate, new_rate)
+    taps = filters.shape[1]
     windows = padded.unfold(0, taps, 1)
     outputs = torch.empty(count)
     step = max(1, _CELLS // taps)

@@ -87,7 +87,9 @@ def speech_trace(
     ended = ["<eos>"] if model.decoder is not None else []
     samples = answer.segment.samples
     recording = replace(
-        Axis.from_frames(positions, seconds=seconds, spectrogram=answer.segment.spectrogram),
+        Axis.from_frames(
+            positions, seconds=seconds, spectrogram=answer.segment.spectrogram, start=answer.segment.start
+        ),
         marks=_marks(alignment.words, seconds, positions),
         sound=None if samples is None else np.rint(np.clip(samples, -1, 1) * 32767).astype(np.int16),
         rate=None if samples is None else rate,
@@ -132,10 +134,13 @@ def prediction_of(
     """Return the answer for a recording from those for its segments; alternatives only where there is one segment."""
     seconds = model.subsampling_factor * settings.hop_ms / 1000
     segments, first, notes = [one.segment for one in answers.segments], answers.segments[0], answers.notes
+    number = options.segment - 1
     best = [align(model, assets, one, one.hypotheses[0], seconds) for one in answers.segments]
-    traced = speech_trace(model, assets, first, best[0], seconds, settings.sample_rate) if trace else None
-    if trace and len(segments) > 1:
-        notes = [*notes, f"only the first segment is shown, which ends at {segments[1].start:.1f} s"]
+    traced = None
+    if trace and number < len(segments):
+        traced = speech_trace(model, assets, answers.segments[number], best[number], seconds, settings.sample_rate)
+    if trace and (len(segments) > 1 or traced is None):
+        notes = [*notes, _on_shown(segments, number, settings)]
     others = [
         _prediction(record, segments, [align(model, assets, first, hypothesis, seconds)], settings, [], options)
         for hypothesis in (first.hypotheses[1:] if len(segments) == 1 else ())
@@ -150,6 +155,16 @@ def prediction_of(
         ]
     found = _prediction(record, segments, best, settings, notes, options)
     return replace(found, trace=traced, alternatives=tuple(others))
+
+
+def _on_shown(segments: Sequence[Segment], number: int, settings: FeatureConfig) -> str:
+    """Return which segment of a recording is shown, and how to see another one."""
+    if number >= len(segments):
+        count = len(segments)
+        return f"segment {number + 1} is not shown, expected 1 to {count} (choose with --segment)"
+    start = segments[number].start
+    end = start + len(segments[number].features) * settings.hop_ms / 1000
+    return f"segment {number + 1} of {len(segments)} is shown, {start:.1f} to {end:.1f} s (choose with --segment)"
 
 
 def no_prediction(record: Record, error: DataError, options: TranscribeOptions) -> Prediction:

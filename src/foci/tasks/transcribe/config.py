@@ -226,6 +226,8 @@ class TranscribeOptions(TranscriptSearchOptions):
     """Number of transcripts per recording, each with its score."""
     output_format: OutputFormat = "text"
     """What is printed: the text, NIST's CTM with the times of each word, or captions as .srt."""
+    segment: Annotated[int, Ge(1)] = 1
+    """Which segment of a recording that was cut is shown with its attention, counted from 1."""
     min_time_confidence: Annotated[float, Ge(0), Le(1)] = 0.1
     """Words whose times are less certain have a note."""
 

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +23,8 @@ from torch import Tensor
 
 from foci.data.audio.augment import at_speed, frames_at_speed
 from foci.data.audio.features import FEATURE_ENDINGS, FilterBank, Statistics, activity, read_features, with_deltas
-from foci.data.audio.files import AudioError, Sound, Utterance, check_audible, file_size, read_header, read_sound
-from foci.data.audio.resample import resample
+from foci.data.audio.files import AudioError, Sound, Utterance, check_audible, file_size, read_header, stream_sound
+from foci.data.audio.resample import resample_blocks
 from foci.data.batching import Indices, Sequences, TokenBatches, Work
 from foci.data.builtin import morse
 from foci.data.tokenizer import BOS, EOS, Tokenizer
@@ -72,23 +73,45 @@ class SpeechReader:
     min_seconds: float = 0.05
 
     def sound(self, address: str) -> Sound:
-        """Return a recording at the bank's rate.
+        """Return a recording at the bank's rate; arguments and errors are those of `blocks`."""
+        return Sound(np.concatenate(list(self.blocks(address))), self.bank.rate)
+
+    def samples(self, address: str, first: int, last: int) -> Float[ndarray, " N"]:
+        """Return a stretch of a recording at the bank's rate, from sample ``first`` to the one before ``last``."""
+        kept, place = [], 0
+        for block in self.blocks(address):
+            kept.append(block[max(first - place, 0) : max(last - place, 0)].copy())
+            place += len(block)
+            if place >= last:
+                break
+        return np.concatenate(kept)
+
+    def blocks(self, address: str) -> Iterator[Float[ndarray, " N"]]:
+        """Yield the samples of a recording at the bank's rate: hours of sound are never held whole.
 
         Raises:
             AudioError: it cannot be used.
         """
-        if morse.is_morse(address):
-            sound = morse.sound_of(address)
-        else:
-            sound = read_sound(address, max_seconds=self.max_seconds)
-        self._check_rate(address, sound.rate)
-        if sound.seconds > self.max_seconds:
-            raise self._too_long(address, sound.seconds)
-        if sound.seconds < self.min_seconds:
-            reason = f"lasts {sound.seconds:.3f} s, expected at least {self.min_seconds:g} s."
+        coded = morse.is_morse(address)
+        sounds = iter([morse.sound_of(address)]) if coded else stream_sound(address, max_seconds=self.max_seconds)
+        first = next(sounds)  # there is one, or an error
+        self._check_rate(address, first.rate)
+        yield from resample_blocks(self._checked(address, chain([first], sounds)), first.rate, self.bank.rate)
+
+    def _checked(self, address: str, sounds: Iterable[Sound]) -> Iterator[Float[ndarray, " N"]]:
+        """Yield the samples; raise an AudioError where they are too many, or at the end if they are few or silent."""
+        count, seconds, loudest = 0, 0.0, 0.0
+        for samples, rate in sounds:
+            count += len(samples)
+            seconds = count / rate
+            loudest = max(loudest, float(np.abs(samples).max(initial=0.0)))
+            if seconds > self.max_seconds:
+                raise self._too_long(address, seconds)
+            yield samples
+        if seconds < self.min_seconds:
+            reason = f"lasts {seconds:.3f} s, expected at least {self.min_seconds:g} s."
             raise AudioError(address, "too short", reason)
-        check_audible(address, sound)
-        return Sound(resample(sound.samples, sound.rate, self.bank.rate), self.bank.rate)
+        check_audible(address, loudest)
 
     def features(self, address: str, speed: float = 1.0) -> Float[ndarray, "T F"]:
         """Return the features of a recording, played at some speed.
@@ -101,9 +124,10 @@ class SpeechReader:
             if len(features) * self.bank.shift / 1000 > self.max_seconds:
                 raise self._too_long(address, len(features) * self.bank.shift / 1000)
             features = features if speed == 1.0 else frames_at_speed(features, speed)
+        elif speed == 1.0:
+            features = self.bank.from_blocks(self.blocks(address))
         else:
-            samples = self.sound(address).samples
-            features = self.bank(samples if speed == 1.0 else at_speed(samples, speed))
+            features = self.bank(at_speed(self.sound(address).samples, speed))
         return self.finished(address, features)
 
     def finished(self, address: str, features: Float[ndarray, "T F"]) -> Float[ndarray, "T G"]:

@@ -34,19 +34,26 @@ _DRAWN_BINS = 40
 class Segment(NamedTuple):
     """A stretch of a recording: the number of its record, when it begins, its features, and its no-speech score.
 
-    ``spectrogram`` and ``samples`` are kept for pictures; the former is the features themselves where a file had them.
+    The features are not normalized yet, so that those of hours of sound are held once. ``spectrogram`` and ``samples``
+    are kept of the one that is shown; the former is the features themselves where a file had them.
     """
 
     record: int
     start: float
     features: ndarray
     no_speech: float
-    spectrogram: ndarray | None
-    samples: ndarray | None
+    spectrogram: ndarray | None = None
+    samples: ndarray | None = None
 
 
 def read_segments(
-    number: int, address: str, settings: FeatureConfig, assets: SpeechAssets, *, seconds: float | None, keep: bool
+    number: int,
+    address: str,
+    settings: FeatureConfig,
+    assets: SpeechAssets,
+    *,
+    seconds: float | None,
+    shown: int | None = None,
 ) -> tuple[list[Segment], list[str]]:
     """Read a recording and cut it at silences where it is long; return the segments, and notes for the user.
 
@@ -56,7 +63,7 @@ def read_segments(
         settings: how sound becomes features.
         assets: of the run.
         seconds: longest segment. Default: by the lengths of the training utterances.
-        keep: keep spectrogram and sound, for pictures.
+        shown: number of the segment that is shown, counted from 1. Default: none.
 
     Raises:
         DataError: it cannot be used.
@@ -65,14 +72,12 @@ def read_segments(
     reader = SpeechReader(filter_bank(settings), settings.deltas, upsample=True, max_seconds=_LONGEST)
     shift = settings.hop_ms / 1000
     longest, most = (seconds or frames * shift for frames in (assets.longest, assets.usual))
-    samples = None
     if is_feature_file(address):
         frames = read_features(address)
         loudness = frames[:, 0]
     else:
         notes += _notes_on_sound(address, settings.sample_rate)
-        samples = reader.sound(address).samples
-        frames = reader.bank(samples)
+        frames = reader.bank.from_blocks(reader.blocks(address))
         loudness = frames.mean(axis=1) if len(frames) else np.zeros(0)
     features = reader.finished(address, frames)
     if features.shape[1] != assets.input_dim:
@@ -85,20 +90,27 @@ def read_segments(
         notes.append(
             f"the recording lasts {len(features) * shift:.1f} s and was cut at silences into {len(ranges)} segments"
         )
-    # A model may hear less than a picture should show: a single band of all frequencies, for example.
-    spectrogram = reader.bank._replace(bins=_DRAWN_BINS)(samples) if keep and samples is not None else frames
-    size = settings.sample_rate * shift
-    return [
-        Segment(
-            number,
-            start * shift,
-            normalized(features[start:end], settings.normalize, assets.features),
-            assets.no_speech(features[start:end], settings.hop_ms),
-            spectrogram[start:end] if keep else None,
-            samples[int(start * size) : int(end * size)] if keep and samples is not None else None,
-        )
+    segments = [
+        Segment(number, start * shift, features[start:end], assets.no_speech(features[start:end], settings.hop_ms))
         for start, end in ranges
-    ], notes
+    ]
+    if shown is not None and shown <= len(ranges):
+        start, end = ranges[shown - 1]
+        segments[shown - 1] = _with_sound(segments[shown - 1], address, reader, frames[start:end], start)
+    return segments, notes
+
+
+def _with_sound(segment: Segment, address: str, reader: SpeechReader, frames: ndarray, start: int) -> Segment:
+    """Return a segment that begins with frame ``start``, with what pictures show of it."""
+    if is_feature_file(address):
+        return segment._replace(spectrogram=frames)
+    size, shift = reader.bank.sizes
+    first, last = start * shift, (start + len(frames)) * shift
+    # Decoded once more: only the sound of one segment is held.
+    heard = reader.samples(address, first, last + size)
+    # A model may hear less than a picture should show: a single band of all frequencies, for example.
+    spectrogram = reader.bank._replace(bins=_DRAWN_BINS)(heard)[: len(frames)]
+    return segment._replace(spectrogram=spectrogram, samples=heard[: last - first])
 
 
 def _notes_on_sound(address: str, expected: int) -> list[str]:
@@ -148,19 +160,19 @@ def answer_records(
     options: TranscriptSearchOptions,
     progress: Progress,
     *,
-    keep: bool = False,
+    shown: int | None = None,
 ) -> Iterator[tuple[int, Answers | DataError]]:
     """Yield the number of each record with the answers for its segments, or why it cannot be used.
 
-    They come as they are done, which is by length among those that are read together; ``keep`` keeps spectrogram and
-    sound.
+    They come as they are done, which is by length among those that are read together; of the segment with the number
+    ``shown`` spectrogram and sound are kept.
     """
     segments: list[Segment] = []
     notes: dict[int, list[str]] = {}
     for number, record in enumerate(records):
         try:
             own, notes[number] = read_segments(
-                number, str(record["audio"]), settings, assets, seconds=options.max_segment_seconds, keep=keep
+                number, str(record["audio"]), settings, assets, seconds=options.max_segment_seconds, shown=shown
             )
         except DataError as error:
             progress(1)
@@ -168,14 +180,15 @@ def answer_records(
             continue
         segments += own
         if sum(len(segment.features) for segment in segments) >= _READ_TOGETHER * options.batch_frames:
-            yield from _answer_together(model, assets, segments, notes, options, progress)
+            yield from _answer_together(model, assets, settings, segments, notes, options, progress)
             segments = []
-    yield from _answer_together(model, assets, segments, notes, options, progress)
+    yield from _answer_together(model, assets, settings, segments, notes, options, progress)
 
 
 def _answer_together(
     model: Recognizer,
     assets: SpeechAssets,
+    settings: FeatureConfig,
     segments: Sequence[Segment],
     notes: Mapping[int, list[str]],
     options: TranscriptSearchOptions,
@@ -185,7 +198,7 @@ def _answer_together(
     waiting = Counter(segment.record for segment in segments)
     answers: dict[int, list[Answer]] = defaultdict(list)
     for indices in by_length([len(segment.features) for segment in segments], options.batch_frames):
-        for answer in _answer_segments(model, assets, [segments[i] for i in indices], options):
+        for answer in _answer_segments(model, assets, settings, [segments[i] for i in indices], options):
             number = answer.segment.record
             answers[number].append(answer)
             if len(answers[number]) == waiting[number]:
@@ -195,11 +208,16 @@ def _answer_together(
 
 
 def _answer_segments(
-    model: Recognizer, assets: SpeechAssets, segments: Sequence[Segment], options: TranscriptSearchOptions
+    model: Recognizer,
+    assets: SpeechAssets,
+    settings: FeatureConfig,
+    segments: Sequence[Segment],
+    options: TranscriptSearchOptions,
 ) -> list[Answer]:
     """Return the hypotheses of each segment."""
     device = next(model.parameters()).device
-    examples = SpeechExamples([segment.features for segment in segments], [[]] * len(segments), len(assets.tokenizer))
+    features = [normalized(segment.features, settings.normalize, assets.features) for segment in segments]
+    examples = SpeechExamples(features, [[]] * len(segments), len(assets.tokenizer))
     batch = examples.batch(np.arange(len(segments)), examples.lengths.max(axis=0).tolist())
     encoded = model.encode(batch.features.to(device), batch.lengths.to(device))
     found = search(model, encoded, options)

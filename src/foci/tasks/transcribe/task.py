@@ -293,7 +293,8 @@ class Transcribe(FileTask):
         """Transcribe; each word has its times and its probability. A recording that cannot be used has a note."""
         found: dict[int, Prediction] = {}
         recognizer, settings = _plain(model), self.config.features
-        answered = answer_records(recognizer, assets, settings, records, options, progress, keep=trace)
+        shown = options.segment if trace else None
+        answered = answer_records(recognizer, assets, settings, records, options, progress, shown=shown)
         for number, answers in answered:
             record = records[number]
             if isinstance(answers, DataError):

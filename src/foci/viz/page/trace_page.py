@@ -127,6 +127,7 @@ def _describe_axis(axis: Axis, key: str, blocks: list[str]) -> dict[str, Any]:
         "rightToLeft": axis.right_to_left,
         "grid": axis.grid,
         "seconds": axis.seconds,
+        "start": axis.start,
         "sentences": axis.sentences,
     }
     if axis.image is not None:

@@ -73,11 +73,10 @@ def _spoken(source: Axis, columns: int) -> list[str]:
     """Return the words of a recording, each with its first and last moment and how sure it is."""
     if source.kind != "frames" or not source.marks:
         return []
-    long = source.seconds or 1.0
     size = max(width(shown(mark.label)) for mark in source.marks)
     return [
         cut(
-            f"{mark.first * long:7.2f} to {(mark.last + 1) * long:6.2f} s  {shown(mark.label)}"
+            f"{source.moment(mark.first):7.2f} to {source.moment(mark.last + 1):6.2f} s  {shown(mark.label)}"
             f"{' ' * (size - width(shown(mark.label)))}  {100 * mark.share:.0f} %",
             columns,
         )

@@ -50,10 +50,10 @@ def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, hea
     width = style.width or 7.5 + longest
     drawn = canvas.new_figure(width, 1.5 + below + 0.9, "constrained")
     above, axes = drawn.subplots(2, 1, sharex=True, height_ratios=(1.5, below))
-    length = len(source) * (source.seconds or 1.0)
+    ends = (source.moment(0), source.moment(len(source)))
     above.imshow(
         source.spectrogram.T,
-        extent=(0, length, 0, source.spectrogram.shape[1]),
+        extent=(*ends, 0, source.spectrogram.shape[1]),
         origin="lower",
         aspect="auto",
         cmap="gray_r",
@@ -63,7 +63,7 @@ def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, hea
     above.spines[:].set_visible(False)
     _mark_words(source, style, [above, axes], width - _BAR - longest)
     norm = style.norm(0.0, float(weights.max(initial=0.0)) or 1.0)
-    heat = canvas.draw_map(axes, weights, norm, extent=(0, length, len(rows) - 0.5, -0.5), aspect="auto")
+    heat = canvas.draw_map(axes, weights, norm, extent=(*ends, len(rows) - 0.5, -0.5), aspect="auto")
     beside(rows, cell, style.size).write(axes.yaxis)
     axes.spines[:].set(color="#c8c8c8", linewidth=0.5)
     axes.set_ylabel(style.text(target.title))
@@ -85,7 +85,6 @@ def _mark_words(source: Axis, style: canvas.FigureStyle, axes: Sequence[Any], in
     Where words would overlap on a time axis of that width, they are turned, and of those that still would the later
     ones are left out.
     """
-    long = source.seconds or 1.0
     marks = source.marks or ()
     labels = [style.text(mark.label) for mark in marks]
     middles = [(mark.first + mark.last + 1) / 2 for mark in marks]
@@ -96,15 +95,15 @@ def _mark_words(source: Axis, style: canvas.FigureStyle, axes: Sequence[Any], in
         for (before, left), (after, right) in pairwise(zip(places, labels))
     )
     written = -inches
-    for mark, label, middle, place in zip(marks, labels, middles, places):
+    for mark, label, place in zip(marks, labels, places):
         for each in axes:
-            for moment in (mark.first * long, (mark.last + 1) * long):
+            for moment in (source.moment(mark.first), source.moment(mark.last + 1)):
                 each.axvline(moment, color="#c04000", linewidth=0.5, alpha=0.6, gid="word")
         if turned and place - written < 1.25 * style.size / 72:  # a line of letters
             continue
         written = place
         axes[0].text(
-            middle * long,
+            (source.moment(mark.first) + source.moment(mark.last + 1)) / 2,
             1.02,
             label,
             transform=axes[0].get_xaxis_transform(),
@@ -138,11 +137,12 @@ def _recording(axis: Axis) -> str:
     lines = ['<p class="spoken" dir="auto">']
     if axis.sound is not None:
         lines.append(f'<audio class="sound" controls src="data:audio/wav;base64,{_wav(axis)}"></audio>')
-    long = axis.seconds or 1.0
     for first, last, label, share in axis.marks or ():
-        start, end = first * long, (last + 1) * long
+        start, end = axis.moment(first), axis.moment(last + 1)
         told = f"{start:.2f}–{end:.2f} s, {100 * share:.0f} %"
-        lines.append(f'<button type="button" data-start="{start:.3f}" title="{told}">{safe(label)}</button>')
+        lines.append(
+            f'<button type="button" data-start="{start - axis.start:.3f}" title="{told}">{safe(label)}</button>'
+        )
     return "\n".join([*lines, "</p>"])
 
 

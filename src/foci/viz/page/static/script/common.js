@@ -82,7 +82,7 @@ function textOf(axis, index) {
 function labelOf(side, index, attention = state.attention) {
   const axis = axisOf(side, attention);
   if (axis.kind === "regions" && axis.grid) return `${Math.floor(index / axis.grid[1]) + 1}, ${(index % axis.grid[1]) + 1}`;
-  if (axis.kind === "frames" && axis.seconds) return say("seconds", (index * axis.seconds).toFixed(2));
+  if (axis.kind === "frames" && axis.seconds) return say("seconds", (axis.start + index * axis.seconds).toFixed(2));
   return textOf(axis, index);
 }
 

@@ -156,7 +156,8 @@ class SoundPanel extends DrawnPanel {
     const ticks = Math.max(1, Math.floor(width / 90));
     for (let tick = 0; tick <= ticks; tick++) {
       const index = (tick / ticks) * count;
-      const text = this.axis.seconds ? say("seconds", (index * this.axis.seconds).toFixed(1)) : String(Math.round(index));
+      const { start, seconds } = this.axis;
+      const text = seconds ? say("seconds", (start + index * seconds).toFixed(1)) : String(Math.round(index));
       context.textAlign = tick === 0 ? "left" : tick === ticks ? "right" : "center";
       context.fillText(text, (tick / ticks) * width, high + curve + 14);
     }
