@@ -137,10 +137,13 @@ def _claimed(path: str) -> tuple[int, float] | None:
 
 
 def _sample_digest(path: str) -> str | None:
+    digest = hashlib.blake2b(digest_size=16)
     try:
-        return hashlib.blake2b(read_sound(path).samples.tobytes(), digest_size=16).hexdigest()
+        for block in stream_sound(path):
+            digest.update(block.samples.tobytes())
     except AudioError:
         return None
+    return digest.hexdigest()
 
 
 def file_size(path: str | Path) -> int:
