@@ -15,11 +15,14 @@ import torch
 from safetensors.torch import load_file
 
 import foci_cli
+from foci.tasks import TASKS
 from foci.training.checkpoint import Checkpoints, verify
 from foci.training.run_folder import read_metrics
 
-SUPPORT = Path(__file__).parents[1] / "support"
+ROOT = Path(__file__).parents[2]
+SUPPORT = ROOT / "tests" / "support"
 SCRIPT, SEVERAL = SUPPORT / "small_training.py", SUPPORT / "several_commands.py"
+SMALL_BATCHES = SUPPORT / "small_batches.py"
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 pytestmark = pytest.mark.slow
@@ -243,6 +246,18 @@ def test_a_translator_in_shards_on_two_processes_is_that_of_one(shards, model, c
     assert capsys.readouterr().out.count("trained (max_steps)") == 1
     # Not the weights: a key's bias has no gradient but rounding, which Adam makes large.
     assert_same_losses(shards / f"{model} ddp", shards / f"{model} fsdp")
+
+
+def test_every_process_takes_part_in_every_step_of_every_task(tmp_path):
+    """One row for two processes: without a row of its own one of them would communicate differently, and abort."""
+    done = subprocess.run(
+        [sys.executable, SMALL_BATCHES, tmp_path],
+        env=ENVIRONMENT | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}, capture_output=True, text=True, timeout=500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = list(map(json.loads, done.stdout.splitlines()))
+    assert len(rows) == len(TASKS)
+    assert [row for row in rows if not row["held"]] == [], done.stderr
 
 
 def test_a_restart_does_not_take_another_run_for_its_own(tmp_path):

@@ -5,7 +5,7 @@ and the batches are shuffled. So every example occurs once per epoch, there is l
 
 - the position (epoch, batch) is the whole state: `load_state_dict` continues bit for bit;
 - ``rank`` of ``world_size`` processes gets every world_size-th row of each batch, padded to the width of the whole:
-  together they hold exactly the batch of one process. A batch of few rows leaves some ranks with none;
+  together they hold exactly the batch of one process. A rank that gets no row of a small batch gets a `DummyBatch`;
 - worker processes do not influence the order.
 
 `TokenBatches` uses only the lengths of the examples; `Examples.batch` makes the batches. `PairExamples` are sentence
@@ -49,6 +49,15 @@ class Batch(NamedTuple):
     source_valid: Bool[Tensor, "B S"]
     target: Int[Tensor, "B T"]
     target_valid: Bool[Tensor, "B T"]
+
+
+class DummyBatch(NamedTuple, Generic[Made]):
+    """One row of a batch for a process that gets none of its own: it runs the model as all others do, and counts 0.
+
+    Without it this process would miss the communication in the model's forward and backward pass.
+    """
+
+    row: Made
 
 
 def on_device(batch: Made, device: torch.device) -> Made:
@@ -279,13 +288,22 @@ class BatchStream(ABC):
                 raise ConfigError(f"{owner}: the saved {name} is {value!r}, expected a whole number.")
         self._position = tuple(cast("list[int]", position))
 
+    def _share(self, rows: int, make: Callable[[slice], Made]) -> Made | DummyBatch[Made]:
+        """Return this process's share of a batch with this many rows, given what makes a batch of some of them."""
+        if self.rank < rows:
+            return make(slice(self.rank, None, self.world_size))
+        return DummyBatch(make(slice(1)))
+
+    def _share_of(self, examples: Examples[Made], indices: Indices, widths: Sequence[int]) -> Made | DummyBatch[Made]:
+        return self._share(len(indices), lambda rows: examples.batch(indices[rows], widths))
+
     @abstractmethod
     def _identity(self) -> dict[str, Any]:
         """Return what a position belongs to: options, and the size of the data."""
 
 
 class Work(NamedTuple):
-    """One batch to make, and the position after it."""
+    """One batch to make, over all processes, and the position after it."""
 
     after: tuple[int, ...]
     indices: Indices
@@ -337,23 +355,23 @@ class TokenBatches(BatchStream, Generic[Made]):
         """The number of batches per epoch."""
         return len(_cut(np.sort(self._lengths.max(axis=1)), self.max_tokens, self.max_examples))
 
-    def __iter__(self) -> Iterator[Made]:
+    def __iter__(self) -> Iterator[Made | DummyBatch[Made]]:
         for after, batch in _ordered_map(self._make, self._work(*self._position), self.workers):
             self._position = after
             yield batch
 
     def epoch(self, number: int) -> Iterator[Made]:
-        """Yield the batches of one epoch."""
-        return (self._make(work)[1] for work in self._work_of(number, 0))
+        """Yield the batches of one epoch, over all processes."""
+        return (self.examples.batch(work.indices, work.widths) for work in self._work_of(number, 0))
 
     def largest(self) -> Made:
-        """Return this process's share of the batch with the most tokens, padding included, and the longest rows."""
+        """Return the largest share of the batch with the most tokens, padding included, and the longest rows."""
         plan = plan_batches(self._lengths, self.max_tokens, self.max_examples, [self.seed, 0])
         widths = [self._lengths[indices].max(axis=0) for indices in plan]
         most = max(
             range(len(plan)), key=lambda number: (len(plan[number]) * widths[number].max(), widths[number].max())
         )
-        return self.examples.batch(plan[most][self.rank :: self.world_size], widths[most].tolist())
+        return self.examples.batch(plan[most][:: self.world_size], widths[most].tolist())
 
     def _identity(self) -> dict[str, Any]:
         return {
@@ -375,10 +393,10 @@ class TokenBatches(BatchStream, Generic[Made]):
             widths = self._lengths[plan[position]].max(axis=0).tolist()
             # After the last batch of an epoch the position is the beginning of the next one.
             after = (epoch, position + 1) if position + 1 < len(plan) else (epoch + 1, 0)
-            yield Work(after, plan[position][self.rank :: self.world_size], widths)
+            yield Work(after, plan[position], widths)
 
-    def _make(self, work: Work) -> tuple[Any, Made]:
-        return work.after, self.examples.batch(work.indices, work.widths)
+    def _make(self, work: Work) -> tuple[Any, Made | DummyBatch[Made]]:
+        return work.after, self._share_of(self.examples, work.indices, work.widths)
 
 
 class StreamBatches(BatchStream, Generic[Record, Made]):
@@ -417,11 +435,11 @@ class StreamBatches(BatchStream, Generic[Record, Made]):
         self.records, self.encode, self.buffer = records, encode, buffer
         self.max_tokens, self.max_examples = max_tokens, max_examples
 
-    def __iter__(self) -> Iterator[Made]:
+    def __iter__(self) -> Iterator[Made | DummyBatch[Made]]:
         epoch, block, first = self._position
         while True:
             # Whether a batch was the last of its epoch is known only after asking for the next one.
-            held: Made | None = None
+            held: Made | DummyBatch[Made] | None = None
             for after, batch in self._numbered(epoch, block, first):
                 if held is not None:
                     yield held
@@ -433,15 +451,17 @@ class StreamBatches(BatchStream, Generic[Record, Made]):
                 self._position = (epoch, 0, 0)
                 yield held
 
-    def _numbered(self, epoch: int, block: int, first: int) -> Iterator[tuple[tuple[int, int, int], Made]]:
+    def _numbered(
+        self, epoch: int, block: int, first: int
+    ) -> Iterator[tuple[tuple[int, int, int], Made | DummyBatch[Made]]]:
         """Yield the batches of an epoch from a position on, each with the position after it."""
         for number, batches in self._blocks(epoch, block):
             skipped = first if number == block else 0
             for position, batch in enumerate(islice(batches, skipped, None), start=skipped + 1):
                 yield (epoch, number, position), batch
 
-    def epoch(self, number: int) -> Iterator[Made]:
-        """Yield the batches of one epoch."""
+    def epoch(self, number: int) -> Iterator[Made | DummyBatch[Made]]:
+        """Yield this process's shares of the batches of one epoch."""
         return (batch for _, batch in self._numbered(number, 0, 0))
 
     def _identity(self) -> dict[str, Any]:
@@ -452,7 +472,7 @@ class StreamBatches(BatchStream, Generic[Record, Made]):
             "buffer": self.buffer,
         }
 
-    def _blocks(self, epoch: int, first: int) -> Iterator[tuple[int, Iterator[Made]]]:
+    def _blocks(self, epoch: int, first: int) -> Iterator[tuple[int, Iterator[Made | DummyBatch[Made]]]]:
         for block, start, examples in _ordered_map(self._encode, self._read(epoch, first), self.workers):
             yield block, self._batches(epoch, block, start, examples)
 
@@ -472,11 +492,13 @@ class StreamBatches(BatchStream, Generic[Record, Made]):
         block, start, held = read
         return block, start, self.encode(held)
 
-    def _batches(self, epoch: int, block: int, start: int, examples: Examples[Made]) -> Iterator[Made]:
+    def _batches(
+        self, epoch: int, block: int, start: int, examples: Examples[Made]
+    ) -> Iterator[Made | DummyBatch[Made]]:
         lengths = examples.lengths
         _check_lengths("StreamBatches", lengths, self.max_tokens, start)
         for indices in plan_batches(lengths, self.max_tokens, self.max_examples, [self.seed, epoch, block]):
-            yield examples.batch(indices[self.rank :: self.world_size], lengths[indices].max(axis=0).tolist())
+            yield self._share_of(examples, indices, lengths[indices].max(axis=0).tolist())
 
 
 def plan_batches(

@@ -18,6 +18,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from foci.data.batching import DummyBatch
 from foci.data.lines import text_encoding
 from foci.data.word_splitter import trust
 from foci.errors import CheckpointError, ConfigError, FociError, near_names
@@ -296,7 +297,10 @@ class _Objective:
         self.task.begin_step(step)
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
-        return self.task.loss(model, batch)
+        if not isinstance(batch, DummyBatch):
+            return self.task.loss(model, batch)
+        loss = self.task.loss(model, batch.row)
+        return Loss(0 * loss.total, 0 * loss.count, {name: 0 * value for name, value in loss.metrics.items()})
 
     def validate(self, model: nn.Module) -> Mapping[str, float]:
         return self.task.validate(model, self.held_out)

@@ -8,6 +8,7 @@ save; ``rank`` of ``world_size`` processes gets every world_size-th row of each 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foci.data.batching import BatchStream, Indices
+from foci.data.batching import BatchStream, DummyBatch, Indices
 from foci.data.text_size import text_size
 from foci.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from foci.errors import DataError, check_positive
@@ -137,20 +138,23 @@ class WindowBatches(BatchStream):
         """How many batches an epoch has; one fewer where it begins late in the text."""
         return max(1, len(self.ids) // self.context // self.batch_size)
 
-    def __iter__(self) -> Iterator[TextBatch]:
+    def __iter__(self) -> Iterator[TextBatch | DummyBatch[TextBatch]]:
         while True:
             epoch, first = self._position
             plan = self._plan(epoch)
             for position in range(min(first, len(plan)), len(plan)):
                 # After the last batch of an epoch the next epoch stands at its beginning.
                 self._position = (epoch, position + 1) if position + 1 < len(plan) else (epoch + 1, 0)
-                yield self._batch(plan[position])
+                yield self._share(len(plan[position]), partial(self._windows, plan[position]))
             if first >= len(plan):
                 self._position = (epoch + 1, 0)
 
     def largest(self) -> TextBatch:
-        """Return this process's share of a batch; all have one size."""
-        return self._batch(self._plan(0)[0])
+        """Return the largest share of a batch; all batches have one size."""
+        return self._windows(self._plan(0)[0], slice(None, None, self.world_size))
+
+    def _windows(self, starts: NDArray[np.int64], rows: slice) -> TextBatch:
+        return _windows(self.ids, starts[rows], self.context)
 
     def _identity(self) -> dict[str, Any]:
         sizes = {"context": self.context, "batch_size": self.batch_size}
@@ -163,9 +167,6 @@ class WindowBatches(BatchStream):
         starts = chance.permutation(np.arange(first, len(self.ids) - self.context + 1, self.context))
         whole = len(starts) // self.batch_size
         return np.split(starts[: whole * self.batch_size], whole) if whole else [starts]
-
-    def _batch(self, starts: NDArray[np.int64]) -> TextBatch:
-        return _windows(self.ids, starts[self.rank :: self.world_size], self.context)
 
 
 class PieceEncoder:

@@ -22,6 +22,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci.checks import check_shape
-from foci.data.batching import BatchStream
+from foci.data.batching import BatchStream, DummyBatch
 from foci.errors import ConfigError, unknown_name
 from foci.tasks.memorize.config import (
     BitVectorOptions,
@@ -270,6 +271,10 @@ PROBLEMS: dict[str, type[Problem]] = {
 """Name -> class of the problem."""
 
 
+def _rows(batch: Episodes, rows: slice) -> Episodes:
+    return Episodes(*(part[rows] for part in batch))
+
+
 class EpisodeBatches(BatchStream):
     """An endless stream of batches that can be saved and resumed at any batch; each is made from its own number.
 
@@ -303,21 +308,21 @@ class EpisodeBatches(BatchStream):
             raise ConfigError(f"EpisodeBatches: curriculum is {curriculum}, expected 0 or more.")
         self.problem, self.batch_size, self.curriculum = problem, batch_size, curriculum
 
-    def __iter__(self) -> Iterator[Episodes]:
+    def __iter__(self) -> Iterator[Episodes | DummyBatch[Episodes]]:
         while True:
             (position,) = self._position
             chance = np.random.default_rng([_TRAIN, self.seed, position])
             problem = self.problem if position >= self.curriculum else self.problem.eased(position / self.curriculum)
             batch = problem.draw(chance, self.batch_size)
             self._position = (position + 1,)
-            yield Episodes(*(part[self.rank :: self.world_size] for part in batch))
+            yield self._share(self.batch_size, partial(_rows, batch))
 
     def largest(self) -> Episodes:
-        """Return this process's share of a batch of the greatest length."""
+        """Return the largest share of a batch of the greatest length."""
         sizes = asdict(self.problem)
         sizes |= {name: sizes[name.replace("min_", "max_")] for name in sizes if name.startswith("min_")}
         batch = type(self.problem)(**sizes).draw(np.random.default_rng(0), self.batch_size)
-        return Episodes(*(part[self.rank :: self.world_size] for part in batch))
+        return _rows(batch, slice(None, None, self.world_size))
 
     def _identity(self) -> dict[str, Any]:
         return {
