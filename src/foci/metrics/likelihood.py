@@ -96,7 +96,7 @@ class Likelihood(NamedTuple):
             return {}
         share = self.text.unknown / max(self.tokens, 1)
         return {
-            "unknown": f"{self.text.unknown:,} of {self.tokens:,} tokens ({share:.1%}) were not seen in training and "
+            "unknown": f"{self.text.unknown:,} of {self.tokens:,} tokens ({share:.1%}) are not in the vocabulary and "
             "count in the perplexity as one symbol, <unk>, which is easier to predict than they are. The bits per "
             "character and per byte add their spelling, every character of the vocabulary as likely as the others: "
             "compare runs with different vocabularies by these. tokenizer.kind=bpe spells every text."

@@ -318,7 +318,7 @@ def test_options_that_do_not_fit_are_named(run):
 def test_unknown_characters_are_noted(run):
     predictor = load(run)
     (one,) = predictor.predict(["the ☃ and ☂"], options={"max_new_tokens": 3})
-    assert "2 tokens of the text were not seen in training ('☃☂')" in one.details["notes"][0]
+    assert "2 tokens of the text are not in the vocabulary ('☃☂')" in one.details["notes"][0]
     assert predictor.assets.tokenizer.encode("☃").ids == [UNK]
     assert "\N{REPLACEMENT CHARACTER}" not in one.output
 
@@ -359,7 +359,7 @@ def test_lines_are_printed_as_lines_and_notes_on_standard_error(run, capsys):
     assert foci_cli.main(["predict", str(run), "the cat sat on the ☃ mat", *options]) == 0
     out, err = capsys.readouterr()
     assert "toe" not in out
-    assert "not seen in training" in err
+    assert "not in the vocabulary" in err
     assert foci_cli.main(["predict", str(run), "the cat", "--score"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 7
     assert foci_cli.main(["show", str(run), "the cat", "--attention", "surprise", "--max-new-tokens", "5"]) == 0

@@ -49,7 +49,7 @@ class Prompt:
         unknown = self._unknown()
         if unknown:
             self.notes.append(
-                f"{len(unknown)} tokens of the text were not seen in training ({quoted(''.join(unknown))}) and are "
+                f"{len(unknown)} tokens of the text are not in the vocabulary ({quoted(''.join(unknown))}) and are "
                 "read as <unk>. Train with tokenizer.kind=bpe or bytes, which spell every text."
             )
         if len(self.ids) >= self.context and not options.score:
