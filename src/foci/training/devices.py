@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from foci.errors import ConfigError
+from foci.training.deferred import Deferred
 from foci.training.options import TrainingOptions
 
 # A validation runs on the first process while the others wait.
@@ -44,24 +46,27 @@ def launched(options: TrainingOptions) -> Iterator[Fabric]:
     """
     fabric = launch(options)
     if fabric.device.type == "cpu":
-        _keep_freed_memory()
+        _keep_freed_memory(not shards(fabric))
     yield fabric
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
         gc.collect()
 
 
-def _keep_freed_memory() -> None:
-    """Configure glibc to keep freed memory for the next step instead of returning it to the system.
+def _keep_freed_memory(keep: bool) -> None:
+    """Configure glibc to keep freed memory for the next step, or to return that of every large tensor to the system.
 
-    It stays so for the rest of the process. Otherwise every large tensor is new memory that the system clears page by
-    page, which took a third of the time of a training step of a small Transformer.
+    It stays so for the rest of the process. Kept memory saves time: otherwise every large tensor is new memory that the
+    system clears page by page, which took a third of the time of a training step of a small Transformer. But shards are
+    gathered and freed again in every step, and glibc's heap, full of holes between them, grew to twice the memory that
+    was in use.
     """
-    mmap_max, trim_threshold = -4, -1  # M_MMAP_MAX and M_TRIM_THRESHOLD of malloc.h
+    trim_threshold, mmap_threshold, mmap_max = -1, -3, -4  # of malloc.h
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:  # other C libraries do not have it
-        mallopt(mmap_max, 0)
-        mallopt(trim_threshold, 2**31 - 1)
+        mallopt(mmap_max, 0 if keep else 2**16)
+        mallopt(mmap_threshold, 2**17)  # set at all, it no longer grows with what is freed
+        mallopt(trim_threshold, 2**31 - 1 if keep else 2**17)
 
 
 def launch(options: TrainingOptions) -> Fabric:
@@ -99,31 +104,46 @@ def _fabric(options: TrainingOptions, **given: Any) -> Fabric:
         ) from error
 
 
-def distribute(fabric: Fabric, module: nn.Module) -> nn.Module:
+def shards(fabric: Fabric) -> bool:
+    """Return whether the strategy shards models."""
+    return isinstance(fabric.strategy, ModelParallelStrategy)
+
+
+def distribute(fabric: Fabric, module: nn.Module, deferred: Deferred | None = None) -> nn.Module:
     """Return the module on its device, as the strategy runs it: itself, a DDP wrapper around it, or itself in shards.
 
     Fabric's own `setup_module` would copy each dataclass in the model's outputs, the handles on attention weights
     among them; the strategy alone does not.
+
+    Args:
+        fabric: this process's device and rank.
+        module: the module; one in shards is returned as it is.
+        deferred: the block in which the module was built, if it is to be sharded and its weights have no memory yet.
     """
-    if isinstance(fabric.strategy, ModelParallelStrategy):
+    if not isinstance(fabric.strategy, ModelParallelStrategy):
+        module.to(fabric.device)
+        return fabric.strategy.setup_module(module)
+    if is_sharded(module):
+        return module
+    if deferred is None:
         for tensor in module.state_dict(keep_vars=True).values():  # as DDP does: take the first process's weights
             value = tensor.data.to(fabric.device)
             torch.distributed.broadcast(value, 0)
             tensor.data.copy_(value)
-    else:
-        module.to(fabric.device)
-    return fabric.strategy.setup_module(module)
+    return shard(module, fabric.strategy.device_mesh, deferred)
 
 
-def shard(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+def shard(module: nn.Module, mesh: DeviceMesh, deferred: Deferred | None = None) -> nn.Module:
     """Shard a model with FSDP2: the members of its outermost module lists one by one, and then the rest.
 
-    A member that shares a parameter with the rest of the model stays with the rest.
+    A member that shares a parameter with the rest of the model stays with the rest. What has no memory yet is
+    initialized just before it is sharded, so that no process ever holds the whole model.
     """
     ranks = mesh["data_parallel"]
-    for block in _blocks(module):
-        fully_shard(block, mesh=ranks)
-    fully_shard(module, mesh=ranks)
+    for part in chain(_blocks(module), [module]):
+        if deferred is not None:
+            deferred.fill(part)
+        fully_shard(part, mesh=ranks)
     return module
 
 

@@ -18,6 +18,7 @@ from foci.errors import ConfigError
 from foci.tasks.frame.predictor import asset_reader, find_checkpoint, task_of
 from foci.tasks.frame.task import Log, Task
 from foci.training.checkpoint import load, verify
+from foci.training.deferred import at_once
 from foci.training.run_folder import read_config
 
 _LISTED = 8
@@ -56,7 +57,8 @@ def take_weights(task: Task, model: nn.Module, assets: Any, log: Log) -> None:
     other = task_of(folder)
     other_assets = other.Assets.from_files(asset_reader(folder))
     checkpoint = find_checkpoint(folder, "auto")
-    saved = load(checkpoint)
+    with at_once():
+        saved = load(checkpoint)
     here, there = task.named_axes(assets), other.named_axes(other_assets)
     if here is None or there is None:
         if dict(assets.to_files()) != dict(other_assets.to_files()):

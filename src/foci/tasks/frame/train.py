@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
@@ -31,7 +31,8 @@ from foci.tasks.frame.init_from import check_run, take_weights
 from foci.tasks.frame.predictor import asset_reader, in_memory, task_of
 from foci.tasks.frame.task import Log, Shard, Splits, Task, find, silent
 from foci.training.checkpoint import Checkpoints, building_within, read_state
-from foci.training.devices import autocast, launched
+from foci.training.deferred import Deferred
+from foci.training.devices import autocast, distribute, launched, shards
 from foci.training.engine import TrainingResult, fit
 from foci.training.objective import Batches, Loss
 from foci.training.optim import check_rates
@@ -195,16 +196,8 @@ def _train(
     options: TrainingOptions = task.config.training
     log("preparing the data")
     assets = _assets(task, splits, out if resume and (out / "config.json").exists() else None, fabric, log)
-    torch.manual_seed(options.seed)
     checkpoints = Checkpoints(out / "checkpoints").all() if resume else []
-    bounded = building_within(checkpoints) if checkpoints else nullcontext()
-    with bounded, in_memory(lambda: "the model", "Lower the sizes of the model."):
-        model = task.model(assets)
-    check_rates(model, options)
-    if not checkpoints:
-        task.initialize(model, assets, log)
-        if options.init_from is not None:
-            take_weights(task, model, assets, log)
+    model = _built(task, assets, checkpoints, fabric, log)
     batches = task.batches(splits, assets, Shard(fabric.global_rank, fabric.world_size), log)
     objective = _Objective(task, task.held_out(splits, assets, log))
     if resume:
@@ -233,6 +226,24 @@ def _train(
             if main:
                 run.remove_if_unused()
             raise
+
+
+def _built(task: Task, assets: Any, checkpoints: Sequence[Path], fabric: Fabric, log: Log) -> nn.Module:
+    """Return the model, in shards if it is trained so; with initial weights if it has no checkpoints to go on from."""
+    options: TrainingOptions = task.config.training
+    torch.manual_seed(options.seed)
+    deferred = Deferred() if shards(fabric) else None
+    bounded = building_within(checkpoints) if checkpoints else nullcontext()
+    with in_memory(lambda: "the model", "Lower the sizes of the model."):
+        with deferred or nullcontext():
+            with bounded:
+                model = task.model(assets)
+            check_rates(model, options)
+            if not checkpoints:
+                task.initialize(model, assets, log)
+                if options.init_from is not None:
+                    take_weights(task, model, assets, log)
+        return model if deferred is None else distribute(fabric, model, deferred)
 
 
 def _log_calibration(result: TrainingResult, chance: float | None, log: Log) -> None:
