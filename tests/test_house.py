@@ -12,7 +12,7 @@ PACKAGE = ROOT / "src" / "foci"
 LIMITS = ("PLR0912", "PLR0913", "PLR0915")
 """ruff's limits on the branches, arguments and statements of a function."""
 
-WITHOUT_TESTS = 169
+WITHOUT_TESTS = 168
 """Modules without a mirrored file of tests. Lower it when there are fewer; it must not rise."""
 EXCEPTIONS = 12
 """Files that exceed a limit, as many as per-file-ignores has entries. Lower it likewise."""

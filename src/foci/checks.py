@@ -59,15 +59,27 @@ def check_together(owner: str, **tensors: Tensor | None) -> None:
             )
 
 
-def check_batch(owner: str, query: Tensor, key: Tensor) -> int:
-    """Return the batch size of query and key, where a batch of 1 broadcasts; raise if they differ otherwise."""
-    rows, sources = query.shape[0], key.shape[0]
+def expand_query(owner: str, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, int]:
+    """Return the query and the batch size of all three, where a batch of 1 broadcasts; raise if they differ otherwise.
+
+    Where the value alone has several rows, the query is expanded to them: weights and masks have the rows of query and
+    key.
+    """
+    rows, sources, values = query.shape[0], key.shape[0], value.shape[0]
     if rows != sources and 1 not in (rows, sources):
         raise ShapeError(
             f"{owner}: query has batch size {rows}, but the key has {sources}. Repeat the smaller one, for beams with "
             "key.repeat_interleave(beams, dim=0)."
         )
-    return rows if sources == 1 else sources
+    batch = rows if sources == 1 else sources
+    if values == batch or values == 1:
+        return query, batch
+    if batch == 1:
+        return query.expand(values, *query.shape[1:]), values
+    raise ShapeError(
+        f"{owner}: value has batch size {values}, but query and key have {batch}. Pass one value for each key, or one "
+        "for all of them."
+    )
 
 
 def check_mask(owner: str, mask: Tensor, scores_shape: torch.Size, device: torch.device) -> Tensor:

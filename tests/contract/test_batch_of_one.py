@@ -1,4 +1,4 @@
-"""A batch of 1 broadcasts: queries, sources and masks of one row are used for every row of the other side."""
+"""A batch of 1 broadcasts: queries, keys, values and masks of one row are used for every row of the others."""
 
 import itertools
 
@@ -29,11 +29,11 @@ MASKS = {
 
 
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize(("queries", "sources"), [(1, B), (B, 1)])
+@pytest.mark.parametrize(("queries", "keys", "values"), [(1, B, B), (B, 1, 1), (1, 1, B)])
 @pytest.mark.parametrize("name", ATTEND_CASES)
-def test_equals_the_repeated_row(name, queries, sources, mask):
+def test_equals_the_repeated_row(name, queries, keys, values, mask):
     module, (query, key, value), mask = make(name), attend_inputs(name), MASKS[mask]
-    query, key, value = rows(query, queries), rows(key, sources), rows(value, sources)
+    query, key, value = rows(query, queries), rows(key, keys), rows(value, values)
     one = module(query, key, value, mask)
     all_rows = module(*(expanded(tensor) for tensor in (query, key, value)), expanded(mask))
     torch.testing.assert_close(one.output, all_rows.output)

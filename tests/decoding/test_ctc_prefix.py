@@ -6,7 +6,7 @@ import pytest
 import torch
 from table_model import TableModel
 
-from foci.decoding import CtcJoinedDecoder, GenerationConstraints, beam, greedy
+from foci.decoding import CtcJoinedDecoder, GenerationConstraints, beam, greedy, sample
 from foci.errors import ConfigError
 
 V, T, EOS = 5, 4, 2
@@ -74,6 +74,32 @@ def test_ctc_alone_and_alone_in_the_batch():
         alone = decoder.start(None, logs[row : row + 1, :length], valid[row : row + 1, :length])
         assert beam(decoder, alone, size=40, length_penalty=0.0, constraints=CONSTRAINTS)[0][0].tokens == best
         assert len(greedy(decoder, alone, constraints=CONSTRAINTS)[0]) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_samples_that_end_at_different_steps(seed):
+    """CTC may allow nothing after EOS, while other samples of the source go on."""
+    valid = examples()[1]
+    logs = torch.randn(2, T, V, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).log_softmax(dim=-1)
+    decoder = CtcJoinedDecoder(None, 1.0)
+    generator = torch.Generator().manual_seed(seed)
+    found = sample(decoder, decoder.start(None, logs, valid), samples=20, generator=generator)
+    for row, samples in enumerate(found):
+        assert len({len(one.tokens) for one in samples}) > 1
+        for one in samples:
+            assert one.finished
+            assert one.log_prob == pytest.approx(ctc_of(logs[row], valid[row], one.tokens), abs=1e-4)
+
+
+def test_what_ctc_cannot_make_longer_ends_unfinished():
+    _, valid, logs = examples()
+    decoder = CtcJoinedDecoder(None, 1.0)
+    constraints = GenerationConstraints(min_length=9, max_length=20)
+    for search in (greedy, sample):
+        for (one,), length in zip(search(decoder, decoder.start(None, logs, valid), constraints=constraints), (4, 3)):
+            assert not one.finished
+            assert len(one.tokens) <= length
+            assert one.log_prob > -torch.inf
 
 
 def test_a_wrong_weight():

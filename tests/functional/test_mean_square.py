@@ -47,11 +47,12 @@ def test_a_vector_of_zeros_stays_one_and_has_a_finite_gradient():
     assert torch.isfinite(x.grad).all()
 
 
-@pytest.mark.parametrize("layout", ["plain", "transposed", "odd offset"])
+@pytest.mark.parametrize("layout", ["plain", "transposed", "odd offset", "strided at an odd offset"])
 def test_rotations_as_complex_numbers_are_those_of_pairs(layout):
     x = torch.randn(2, 5, 3, 8, dtype=torch.float64)
-    if layout == "odd offset":
-        x = torch.randn(2 * 5 * 3 * 9 + 1, dtype=torch.float64)[1:].view(2, 5, 3, 9)[..., :8]
+    if "odd offset" in layout:
+        width = 9 if layout == "strided at an odd offset" else 8
+        x = torch.randn(2 * 5 * 3 * width + 1, dtype=torch.float64)[1:].view(2, 5, 3, width)[..., :8]
     vectors = x.transpose(1, 2) if layout == "transposed" else x
     vectors = vectors.detach().requires_grad_()
     found = rotary(vectors, start=4)

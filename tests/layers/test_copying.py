@@ -78,6 +78,23 @@ def test_the_mixture_is_the_papers():
             assert sum(right) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("padding", [-100, -1, 1, V - 1, 1_000_000])
+@pytest.mark.parametrize("kind", MODELS)
+def test_padding_may_have_any_id(kind, padding):
+    torch.manual_seed(0)
+    model = generic(MODELS[kind]()).eval()
+    source, valid, target = copied_example()
+    other = source._replace(extended=source.extended.masked_fill(~valid, padding))
+    assert not valid.all()
+    torch.testing.assert_close(model(other, valid, target).logits, model(source, valid, target).logits)
+    with torch.no_grad():
+        found, expected = (beam(model, one, valid, size=2) for one in (other, source))
+    assert [one[0].tokens for one in found] == [one[0].tokens for one in expected]
+    targets = Targets(target.roll(-1, 1))
+    ours, plain = (model(one, valid, target, targets).loss for one in (other, source))
+    torch.testing.assert_close(ours, plain)
+
+
 @pytest.mark.parametrize("kind", MODELS)
 def test_loss_and_log_probabilities_agree(kind):
     model = generic(MODELS[kind]())

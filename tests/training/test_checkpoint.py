@@ -153,6 +153,14 @@ def test_last_and_best_are_kept(tmp_path):
     assert store.best() == store.path(2)
 
 
+def test_steps_of_nine_digits_follow_those_of_eight(tmp_path):
+    store = store_with(tmp_path, 99_999_999, 100_000_000, save_total_limit=1)
+    assert store.all() == [store.path(100_000_000)]
+    assert store.newest_good(print) == store.path(100_000_000)
+    (tmp_path / "step-²").mkdir()  # a digit to str.isdigit, but no number
+    assert store_with(tmp_path, 100_000_001).all() == [store.path(100_000_000), store.path(100_000_001)]
+
+
 def test_half_written_ones_are_no_checkpoints(tmp_path):
     store = store_with(tmp_path, 1)
     (tmp_path / ".tmp-step-00000002-77").mkdir()

@@ -55,7 +55,8 @@ class SearchState:
         self.attention: Weights | None = None
         bos = torch.full((inputs.rows,), constraints.bos, dtype=torch.long, device=inputs.device)
         self._last = bos if inputs.last is None else inputs.last
-        self._memory, self._state, self._normalized = inputs.memory, inputs.state, inputs.normalized
+        self._memory, self._state = inputs.memory, inputs.state
+        self.normalized = inputs.normalized  # then the decoder itself may allow no token, as CTC does after EOS
 
     @property
     def steps(self) -> int:
@@ -70,7 +71,7 @@ class SearchState:
     def next(self) -> Float[Tensor, "N V"]:
         """Take a step; return the log-probabilities of the next token, −∞ where it is not allowed."""
         logs, self._state, self.attention = self.decoder.step(self._last, self._memory, self._state)
-        if not self._normalized:  # sums of log-probabilities need single precision at least
+        if not self.normalized:  # sums of log-probabilities need single precision at least
             logs = torch.log_softmax(logs, dim=-1, dtype=torch.promote_types(logs.dtype, torch.float32))
         return self.constraints.apply(logs, self.tokens, self.sources)
 
@@ -179,7 +180,7 @@ def iterate(
     while search.sources:
         logs = search.next()
         stuck: set[int] = set()  # rows for which no token is allowed: the hypothesis ends here, unfinished
-        if constraints.may_allow_nothing(logs.shape[1]):
+        if search.normalized or constraints.may_allow_nothing(logs.shape[1]):
             none = logs.amax(dim=-1) == -torch.inf
             stuck = set(none.nonzero().squeeze(1).tolist())
             logs = logs.masked_fill_(none.unsqueeze(1), 0.0) if stuck else logs

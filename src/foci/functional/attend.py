@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci import masks
-from foci.checks import check_batch, check_mask, check_shape, check_together
+from foci.checks import check_mask, check_shape, check_together
 from foci.errors import ConfigError, ShapeError, unknown_name
 from foci.functional import scores as score_functions
 from foci.functional.kernels.banded import attend_band
@@ -78,7 +78,10 @@ def attend(
     window: Window | None = None,
     dropout: float = 0.0,
 ) -> AttentionOutput:
-    """Return the mean of ``value`` by the weights of ``query`` over ``key``. Leading axes broadcast.
+    """Return the mean of ``value`` by the weights of ``query`` over ``key``.
+
+    Leading axes broadcast, those of the value too; weights and masks have all of them. Of four axes, (batch, head,
+    position, feature), query heads may also be a multiple of the key's, in dot products with a softmax.
 
     Args:
         mask: which query may attend to which key (see `foci.masks`).
@@ -96,7 +99,7 @@ def attend(
         >>> attend(query, key, value).output.shape
         torch.Size([2, 3, 11])
     """
-    _check_inputs(query, key, value)
+    query, key, value = _broadcast(query, key, value)
     if causal:
         window = causal_window(window)
     mask, bias = mask_and_bias(mask, bias, scores_shape(query, key), query.device)
@@ -333,7 +336,7 @@ def _sdpa(
     # The fast CPU kernels need exactly four axes: (batch, head, position, feature).
     leading = shape[:-2]
     if len(leading) == 2:
-        if key.shape[0] != query.shape[0]:
+        if not query.shape[0] == key.shape[0] == value.shape[0]:
             query, key, value = (t.expand(leading[0], -1, -1, -1) for t in (query, key, value))
     else:
         heads = leading[-1] if len(leading) > 2 else 1
@@ -414,12 +417,30 @@ def _as_dots(
     raise unknown_name("score", score, ("dot", "scaled_dot", "cosine"))
 
 
-def _check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
+def _broadcast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the three with as many axes each, key and value with the same leading ones, the query with all heads."""
     check_shape("attend", "query", query, "…", "query", "feature")
     check_shape("attend", "key", key, "…", "key", "feature")
     check_shape(
         "attend", "value", value, "…", key.shape[-2], "feature", fix="Key and value have one entry per position."
     )
     check_together("attend", query=query, key=key, value=value)
-    if query.dim() == key.dim() > 2:
-        check_batch("attend", query, key)
+    leading = query.shape[:-2]
+    if leading == key.shape[:-2] == value.shape[:-2]:
+        return query, key, value
+    rank = max(query.dim(), key.dim(), value.dim())
+    try:
+        sources = torch.broadcast_shapes(key.shape[:-2], value.shape[:-2], (1,) * (rank - 2))
+        grouped = query.dim() == rank == 4 and 1 < sources[1] < leading[1] and leading[1] % sources[1] == 0
+        together = (sources[0], leading[1]) if grouped else sources
+        together = torch.broadcast_shapes(leading, together)
+    except RuntimeError as error:
+        raise ShapeError(
+            f"attend: query has shape {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)}, "
+            "expected leading axes that are equal or 1. Repeat the smaller tensor, for beams with "
+            "key.repeat_interleave(beams, dim=0)."
+        ) from error
+    same = value is key
+    key = key.expand(*sources, -1, -1)
+    value = key if same else value.expand(*sources, -1, -1)
+    return query.expand(*together, -1, -1), key, value

@@ -52,7 +52,7 @@ def _turned(vectors: Tensor, angles: Tensor) -> Tensor:
     wide = torch.promote_types(vectors.dtype, torch.float32)
     pairs = vectors.to(wide).unflatten(-1, (-1, 2))
     if pairs.stride(-1) != 1 or any(stride % 2 for stride in pairs.stride()[:-1]) or pairs.storage_offset() % 2:
-        pairs = pairs.contiguous()
+        pairs = pairs.clone(memory_format=torch.contiguous_format)  # contiguous() would leave an odd offset as it is
     turn = torch.polar(torch.ones_like(angles), angles).to(torch.promote_types(wide, torch.complex64))
     return torch.view_as_real(torch.view_as_complex(pairs) * turn).flatten(-2).to(vectors.dtype)
 

@@ -100,7 +100,7 @@ def local(
     Windows are cut at the ends of the sequence. ``score`` gets ``query (B, L, 1, D)`` and ``key (B, L, W, D)``;
     ``scale`` is that of scaled dot products, for which a kernel gathers no positions.
     """
-    window = _window(query, key, center, mask, radius, sigma)
+    window = _window(query, key, value, center, mask, radius, sigma)
     log_prob = None
     if score is scaled_dot and normalize is None and dropout == 0.0:
         scale = default_scale(query) if scale is None else scale
@@ -112,10 +112,10 @@ def local(
 
 
 def _window(
-    query: Tensor, key: Tensor, center: Tensor, mask: Tensor | None, radius: int, sigma: float | None
+    query: Tensor, key: Tensor, value: Tensor, center: Tensor, mask: Tensor | None, radius: int, sigma: float | None
 ) -> window_plain.LocalWindow:
     check_positive("local attention", radius=radius)
-    (batch,) = torch.broadcast_shapes(query.shape[:1], key.shape[:1], center.shape[:1])
+    (batch,) = torch.broadcast_shapes(*(one.shape[:1] for one in (query, key, value, center)))
     center = at_least_float32(center).expand(batch, -1)
     start = torch.ceil(center.detach() - radius).long()
     if mask is not None:

@@ -84,6 +84,8 @@ class CopyHead(nn.Module):
         """Return log-probabilities of all V tokens and of the extended ones, −∞ where a source has no such word."""
         generate, copy, _ = self._gates(features, weights)
         logs = F.log_softmax(logits, dim=-1, dtype=generate.dtype) + generate.unsqueeze(-1)
+        # Of S words at most S are not in the vocabulary: what lies outside is padding, to which nothing attends.
+        copied = copied.masked_fill((copied < 0) | (copied >= self.vocabulary + copied.shape[1]), self.unknown)
         width = max(self.vocabulary, int(copied.max()) + 1) if copied.numel() else self.vocabulary
         mass = weights.new_zeros(*weights.shape[:2], width)
         mass = mass.scatter_add(2, copied.unsqueeze(1).expand(weights.shape), weights)

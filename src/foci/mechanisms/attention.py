@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.checks import check_batch, check_mask, check_shape, check_together
+from foci.checks import check_mask, check_shape, check_together, expand_query
 from foci.errors import ConfigError, check_positive, check_share, check_sizes, unknown_name
 from foci.masks import clear_source
 from foci.mechanisms.focus import FOCUSES
@@ -140,7 +140,8 @@ class Attention(nn.Module):
         fix = f"Build it with query_dim={query.shape[-1]}, or project the query." if query.dim() == 3 else ""
         check_shape(self._owner, "query", query, "batch", "query", score.query_dim or memory.key.shape[-1], fix=fix)
         check_together(self._owner, query=query, value=memory.value)
-        mask = self._fit_mask(query, memory)
+        query, batch = expand_query(self._owner, query, memory.key, memory.value)
+        mask = self._fit_mask(query, memory, batch)
         attended = self.focus.read(
             Reading(
                 self._owner,
@@ -158,8 +159,7 @@ class Attention(nn.Module):
         )
         return attended if self.after is None else self.after(query, attended)
 
-    def _fit_mask(self, query: Tensor, memory: Memory) -> Tensor | None:
-        batch = check_batch(self._owner, query, memory.key)
+    def _fit_mask(self, query: Tensor, memory: Memory, batch: int) -> Tensor | None:
         if memory.mask is None:
             return None
         shape = torch.Size((batch, query.shape[1], memory.key.shape[1]))

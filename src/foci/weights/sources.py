@@ -326,7 +326,7 @@ def scaled_products(query: Tensor, key: Tensor, scale: float) -> Tensor:
 
 def has_groups(query: Tensor, key: Tensor) -> bool:
     """Return whether several heads of the query share one of the key."""
-    return query.dim() == 4 and key.shape[1] not in (1, query.shape[1])
+    return query.dim() == 4 and 1 < key.shape[1] < query.shape[1]
 
 
 def take_rows(tensor: Tensor, index: Rows) -> Tensor:

@@ -4,9 +4,11 @@ import ctypes
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -115,6 +117,10 @@ def number(compiler, monkeypatch, tmp_path):
     return sources
 
 
+def stored_in(cache):
+    return sorted(path.name for path in cache.iterdir() if path.name != ".lock")
+
+
 def reason_of(kernel):
     assert not kernel.status.active
     assert kernel.library is None
@@ -167,7 +173,7 @@ def test_a_compiler_that_complains(fresh, monkeypatch, tmp_path):
     cxx = script(tmp_path / "cxx", 'test "$1" = --version || { echo "fatal error: no luck" >&2; exit 1; }')
     monkeypatch.setenv("CXX", cxx)
     assert "fatal error: no luck" in reason_of(Kernel("a", {}, passes))
-    assert list(fresh.iterdir()) == []  # no half-made file stays behind
+    assert stored_in(fresh) == []  # no half-made file stays behind
 
 
 def test_a_compiler_that_makes_rubbish(fresh, monkeypatch, tmp_path):
@@ -278,7 +284,7 @@ def test_a_damaged_library_is_not_loaded_but_made_anew(number, fresh, damage):
     assert library.read_bytes() == whole
     assert not library.stat().st_mode & 0o022
     assert ctypes.CDLL(str(library)).foci_number() == 1729
-    assert sorted(path.name for path in fresh.iterdir()) == [library.name, record_of(library).name]
+    assert stored_in(fresh) == [library.name, record_of(library).name]
 
 
 def test_a_whole_library_is_kept(number, fresh):
@@ -480,14 +486,35 @@ def test_off_in_a_whole_process():
 
 
 @pytest.mark.slow
-def test_many_processes_build_at_once(number, fresh):
-    processes = [in_new_process(number, script=USE_NUMBER, FOCI_KERNEL_CACHE=str(fresh)) for _ in range(3)]
+def test_of_many_processes_one_builds(number, compiler, fresh, tmp_path):
+    count = f'test "$1" = --version || {{ echo >> {tmp_path}/builds; sleep 1; }}; exec {compiler[0]} "$@"'
+    where = {"FOCI_KERNEL_CACHE": str(fresh), "CXX": script(tmp_path / "cxx", count)}
+    processes = [in_new_process(number, script=USE_NUMBER, **where) for _ in range(3)]
     printed, besides = zip(*map(printed_by, processes))
+    assert (tmp_path / "builds").read_text() == "\n"
     (library,) = fresh.glob("*.so")
     assert set(printed) == {f"1729 compiled: {library}"}
     assert any("compiling the C++ kernels" in told for told in besides)
-    assert {path.name for path in fresh.iterdir()} == {library.name, record_of(library).name}  # no workplace left over
-    assert printed_by(in_new_process(number, script=USE_NUMBER, FOCI_KERNEL_CACHE=str(fresh))) == (printed[0], "")
+    assert stored_in(fresh) == [library.name, record_of(library).name]  # no workplace left over
+    assert printed_by(in_new_process(number, script=USE_NUMBER, **where)) == (printed[0], "")
+
+
+@pytest.mark.slow
+def test_a_killed_build_holds_up_nobody_and_leaves_nothing(number, compiler, fresh, monkeypatch, tmp_path):
+    begun = tmp_path / "begun"
+    hangs = f'test "$1" = --version || {{ echo $$ > {begun}; exec sleep 300; }}; exec {compiler[0]} "$@"'
+    where = {"FOCI_KERNEL_CACHE": str(fresh), "CXX": script(tmp_path / "cxx", hangs)}
+    process = in_new_process(number, script=USE_NUMBER, **where)
+    while not (begun.exists() and begun.read_text().endswith("\n")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    assert list(fresh.glob("build-*"))
+    library = build.build(fresh)  # while the compiler of the killed process still runs
+    os.kill(int(begun.read_text()), signal.SIGKILL)
+    assert ctypes.CDLL(str(library)).foci_number() == 1729
+    assert stored_in(fresh) == [library.name, record_of(library).name]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Builds and loads the C++ kernels: on first use, once per machine; a failure is logged and raises no error.
+"""Builds and loads the C++ kernels: on first use, by one process for all; a failure is logged and raises no error.
 
 All ``.cpp`` files of the folder ``cpp`` become one shared library with a plain C interface, kept in a cache folder
 under a name that is the hash of the sources, the flags and the processor, and a hash of the compiler. Without a
@@ -43,6 +43,7 @@ _FLAGS = (
 _TUNINGS = (("-march=native", "-fopenmp"), ("-march=native",), ("-fopenmp",), ())
 """Tried in turn, since not every compiler supports every processor or OpenMP; without it kernels use one thread."""
 _COMPILE_SECONDS = 300
+_WORKPLACE = "build-"
 LOCK = threading.RLock()
 """Held while the library is built, loaded and checked."""
 _LOG = logging.getLogger("foci")
@@ -102,19 +103,24 @@ def build(cache: Path) -> Path:
 
 
 def _make(compiler: Sequence[str], sources: Sequence[Path], openmp: Sequence[str], target: Path) -> None:
-    """Compile the library in a temporary folder, and store it."""
+    """Compile the library in a temporary folder, and store it; or wait until another process has."""
     cache = target.parent
     try:
         cache.mkdir(mode=0o755, parents=True, exist_ok=True)
         check_private(cache)
-        workplace = tempfile.TemporaryDirectory(prefix="build-", dir=cache)
+        told = "foci: compiling the C++ kernels with %s into %s, once; it can take half a minute"
+        _LOG.warning(told, compiler[0], cache)
+        with files.locked(cache):
+            if is_whole(target):
+                return
+            for left in cache.glob(f"{_WORKPLACE}*"):  # by a process that was killed: whoever builds has the lock
+                shutil.rmtree(left, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=_WORKPLACE, dir=cache) as folder:
+                fresh = Path(folder) / target.name
+                _compile(compiler, sources, openmp, fresh)
+                store(fresh, target)
     except OSError as error:
         raise BuildError(f"the cache folder {cache} cannot be written: {error}. Set FOCI_KERNEL_CACHE.") from error
-    _LOG.warning("foci: compiling the C++ kernels with %s into %s, once; it can take half a minute", compiler[0], cache)
-    with workplace as folder:
-        fresh = Path(folder) / target.name
-        _compile(compiler, sources, openmp, fresh)
-        store(fresh, target)
 
 
 def _find_compiler() -> list[str]:

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.checks import check_batch, check_mask, check_shape, check_together
+from foci.checks import check_mask, check_shape, check_together, expand_query
 from foci.errors import ConfigError, check_share, check_sizes
 from foci.functional.attend import Window, attend, attend_dots, causal_window, combine, reads_own_key
 from foci.functional.mean_square import unit_mean_square
@@ -229,7 +229,7 @@ class MultiHeadAttention(nn.Module):
         """Attend to the cache, if any, followed by a prepared source; return the extended cache."""
         check_shape("MultiHeadAttention", "query", query, "batch", "query", self.model_dim)
         check_together("MultiHeadAttention", query=query, value=memory.value)
-        check_batch("MultiHeadAttention", query, memory.key)
+        query, _ = expand_query("MultiHeadAttention", query, memory.key, memory.value)
         projected = self.project_query(query)
         key, value = memory.key, memory.value
         if self.rotary:

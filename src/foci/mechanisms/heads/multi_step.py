@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.checks import check_batch, check_mask, check_shape, check_together
+from foci.checks import check_mask, check_shape, check_together, expand_query
 from foci.errors import ConfigError, check_sizes
 from foci.functional.attend import attend_dots
 from foci.masks import clear_source
@@ -91,7 +91,7 @@ class MultiStepAttention(nn.Module):
             raise ConfigError("MultiStepAttention: it keeps no state, expected state=None.")
         check_shape("MultiStepAttention", "query", query, "batch", "query", self.query_dim)
         check_together("MultiStepAttention", query=query, key=memory.key, target=target)
-        batch = check_batch("MultiStepAttention", query, memory.key)
+        query, batch = expand_query("MultiStepAttention", query, memory.key, memory.value)
         summary = self.layer(query)
         if target is not None:
             check_shape("MultiStepAttention", "target", target, "batch", query.shape[1], self.key_dim)

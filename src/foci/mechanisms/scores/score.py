@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.checks import check_batch, check_shape
+from foci.checks import check_shape, expand_query
 from foci.errors import ConfigError
 from foci.functional.kernels.additive import prepare_key
 from foci.functional.scores import additive, scaled_dot
@@ -70,7 +70,7 @@ class ScoreModule(nn.Module):
     def read_steps(self, reading: Reading, window: tuple[int, int] | None) -> AttentionOutput:
         """Read query by query, each within a window around the median of the previous weights, if there is one."""
         query, memory, mask = reading.projected, reading.memory, reading.mask
-        batch, size = check_batch(reading.owner, query, memory.key), memory.key.shape[1]
+        batch, size = expand_query(reading.owner, query, memory.key, memory.value)[1], memory.key.shape[1]
         previous = query.new_zeros(batch, size) if reading.state is None else reading.state
         check_shape(reading.owner, "state", previous, batch, size, fix="Pass what the previous call returned.")
         if known_true(query.shape[1] == 0):
