@@ -7,6 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
+from memory import peak_megabytes
 
 from foci.data.images import files as images
 from foci.data.images.files import GRAY, Images, Unreadable, read_image
@@ -112,6 +113,50 @@ def test_the_whole_image_is_in_the_square(tmp_path):
     assert near(found[5, 9], BLUE)
     thin = read_image(saved(tmp_path / "b.png", two_colors(300, 2)), 10)
     assert not (thin == GRAY).all()
+
+
+def kinds_of_images(width, height):
+    """An image of noise in every kind that is converted in its own way, by the name of its file."""
+    noise = np.random.default_rng(width).integers(0, 256, (height, width, 4), np.uint8)
+    colors, gray = Image.fromarray(noise[..., :3]), noise[..., 0].astype(np.float32)
+    gray[2, 3] = np.nan
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return {
+        "a.png": (colors, {}),
+        "alpha.png": (Image.fromarray(noise), {}),
+        "palette.png": (colors.quantize(11), {"transparency": 3}),
+        "16.png": (Image.fromarray(noise[..., 0].astype(np.uint16) * 257), {}),
+        "cmyk.tif": (colors.convert("CMYK"), {}),
+        "f.tif": (Image.fromarray(gray * 1000 - 7), {}),
+        "turned.png": (colors, {"exif": exif}),
+    }
+
+
+@pytest.mark.parametrize("name", kinds_of_images(5, 5))
+def test_strips_of_an_image_are_the_image(name, tmp_path, monkeypatch):
+    """What is computed strip by strip is what is computed at once, whether it becomes smaller or larger."""
+    image, options = kinds_of_images(61, 43)[name]
+    path = saved(tmp_path / name, image, **options)
+    copy = tmp_path / f"copy-{name}"
+    copy.write_bytes(path.read_bytes() + b"another file")
+    names, sizes = [str(path), str(copy)], (5, 7, 16, 42, 61, 80)
+    whole, keys = [read_image(path, size) for size in sizes], images.same_pixels(names)
+    assert len({*keys} - {None}) == 1
+    monkeypatch.setattr(images, "_STRIP", 130)
+    for size, expected in zip(sizes, whole, strict=True):
+        assert np.array_equal(read_image(path, size), expected)
+    assert images.same_pixels(names) == keys
+
+
+def test_a_large_image_is_held_once(tmp_path):
+    """Decoded it has 36 MB; whole copies of it in other color spaces took four times as much beside it."""
+    rows = np.zeros((3000, 3000, 4), np.uint8)
+    rows[:, ::7] = 200
+    path = saved(tmp_path / "a.png", Image.fromarray(rows), compress_level=1)
+    del rows
+    read_image(saved(tmp_path / "b.png", two_colors()), 8)
+    assert peak_megabytes(lambda: read_image(path, 64)) < 110
 
 
 def bomb(side):

@@ -14,12 +14,13 @@ may describe an image that would fill the memory. Names that begin with ``drawn:
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import struct
 import tempfile
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,6 +45,8 @@ GRAY = 127
 """What fills the rest of the square."""
 IN_MEMORY = 1 << 30
 """Bytes of decoded images that are kept in memory; more of them are kept in a temporary file."""
+_STRIP = 1 << 21
+"""Pixels of an image that are computed with at a time; it takes some ten bytes for each."""
 _NAMED = 5
 """Unreadable images that are named in the log; the others are counted."""
 _MEASURED = 100
@@ -94,7 +97,7 @@ def read_image(name: str | Path, size: int, *, max_pixels: int = MAX_PIXELS) -> 
             if image.width * image.height > max_pixels:
                 return Unreadable(str(name), _too_large(f"{image.width} × {image.height} pixels", max_pixels))
             image.draft("RGB", (size, size))  # a JPEG file is decoded at a fraction of its size, where that will do
-            return _fitted(_as_rgb(image), size)
+            return _fitted(_upright(image), size)
     except pillow.DecompressionBombError:
         return Unreadable(str(name), _too_large("too many pixels", max_pixels))
     except FileNotFoundError:
@@ -131,8 +134,11 @@ def _pixel_digest(name: str, max_pixels: int) -> str | None:
         with _opened(name) as image:
             if image.width * image.height > max_pixels:
                 return None
-            pixels = _as_rgb(image)
-            return hashlib.blake2b(f"{pixels.size}".encode() + pixels.tobytes(), digest_size=16).hexdigest()
+            digest = hashlib.blake2b(f"{_upright(image).size}".encode(), digest_size=16)
+            to_rgb = _to_rgb(image)
+            for _, part in _strips(image):
+                digest.update(to_rgb(part).tobytes())
+            return digest.hexdigest()
     except (*_DAMAGED, _pillow().DecompressionBombError):
         return None
 
@@ -212,27 +218,58 @@ def _too_large(found: str, most: int) -> str:
     return f"{found}, expected at most {most:,} in all. Scale it down, or raise data.max_pixels."
 
 
-def _as_rgb(image: Picture) -> Picture:
-    """The first frame in RGB, turned as EXIF says."""
-    from PIL import Image, ImageOps
+def _upright(image: Picture) -> Picture:
+    """Decode the first frame, and turn it as EXIF says."""
+    from PIL import ImageOps
 
     image.load()
-    image = ImageOps.exif_transpose(image)
-    if image.mode.startswith(("I", "F")):  # whole or floating numbers of 16 or 32 bits
-        image = Image.fromarray(_as_bytes(np.asarray(image), image.mode))
-    if image.has_transparency_data:
-        layered = image.convert("RGBA")
-        white = Image.new("RGBA", layered.size, "white")
-        return Image.alpha_composite(white, layered).convert("RGB")
-    return image.convert("RGB")
+    ImageOps.exif_transpose(image, in_place=True)
+    return image
 
 
-def _as_bytes(values: NDArray[np.generic], mode: str) -> NDArray[np.uint8]:
+def _strips(image: Picture) -> Iterator[tuple[int, Picture]]:
+    """Yield an image in strips, each after its first row: computing takes several times the memory of what it is of."""
+    rows = max(1, _STRIP // image.width)
+    for above in range(0, image.height, rows):
+        yield above, image.crop((0, above, image.width, min(above + rows, image.height)))
+
+
+def _to_rgb(image: Picture) -> Callable[[Picture], Picture]:
+    """Return how parts of an image become RGB, alike in all of them."""
+    from PIL import Image
+
+    least, most = _levels(image) if image.mode.startswith(("I", "F")) else (0.0, 0.0)
+
+    def convert(part: Picture) -> Picture:
+        if part.mode.startswith(("I", "F")):  # whole or floating numbers of 16 or 32 bits
+            part = Image.fromarray(_as_bytes(np.asarray(part), part.mode, least, most))
+        if part.has_transparency_data:
+            layered = part.convert("RGBA")
+            white = Image.new("RGBA", layered.size, "white")
+            return Image.alpha_composite(white, layered).convert("RGB")
+        return part.convert("RGB")
+
+    return convert
+
+
+def _levels(image: Picture) -> tuple[float, float]:
+    """Return the least and the largest value of an image of numbers."""
+    least, most = math.inf, -math.inf
+    for _, part in _strips(image):
+        numbers = _numbers(np.asarray(part))
+        least, most = min(least, float(numbers.min())), max(most, float(numbers.max()))
+    return least, most
+
+
+def _numbers(values: NDArray[np.generic]) -> NDArray[np.float64]:
+    return np.nan_to_num(values.astype(np.float64))
+
+
+def _as_bytes(values: NDArray[np.generic], mode: str, least: float, most: float) -> NDArray[np.uint8]:
     """Values of 16 bits by their upper byte; others as they are from 0 to 255, or else from least to largest."""
     if mode.startswith("I;16"):
         return (values.astype(np.uint16) >> 8).astype(np.uint8)
-    numbers = np.nan_to_num(values.astype(np.float64))
-    least, most = float(numbers.min()), float(numbers.max())
+    numbers = _numbers(values)
     if least < 0 or most > 255 or (mode == "F" and most <= 1):
         numbers = (numbers - least) * (255 / max(most - least, 1e-12))
     return np.rint(numbers).astype(np.uint8)
@@ -246,7 +283,12 @@ def _fitted(image: Picture, size: int) -> Pixels:
     square = np.full((size, size, 3), GRAY, np.uint8)
     top, left = (size - height) // 2, (size - width) // 2
     smooth = Image.Resampling.BOX if scale < 1 else Image.Resampling.BILINEAR
-    square[top : top + height, left : left + width] = np.asarray(image.resize((width, height), smooth))
+    # First across and then down, as Pillow does, so that strips give what the whole image gives.
+    narrow = Image.new("RGB", (width, image.height))
+    to_rgb = _to_rgb(image)
+    for above, strip in _strips(image):
+        narrow.paste(to_rgb(strip).resize((width, strip.height), smooth), (0, above))
+    square[top : top + height, left : left + width] = np.asarray(narrow.resize((width, height), smooth))
     return square
 
 
