@@ -13,7 +13,9 @@ def test_groups_are_read_by_name_or_number(tmp_path):
     assert read_groups(table, 0, 1, str) == {"text": {"who"}, "A b": {"x"}, "a b": {"y"}, "c": {"x"}}
     with pytest.raises(DataError, match="no column 'whom' in the first line"):
         read_groups(table, "text", "whom", str)
-    with pytest.raises(ConfigError, match="expected a .csv, .tsv or .jsonl file"):
+    with pytest.raises(
+        ConfigError, match=r"expected a .csv, .tsv or .jsonl file with the column 'who', since data\.group"
+    ):
         read_groups(tmp_path, "text", "who", str)
 
 

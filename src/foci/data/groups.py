@@ -19,7 +19,8 @@ def read_groups(path: Path, column: Column, group: Column, key: Callable[[str], 
         key: returns the key of a value.
     """
     found: dict[str, set[str]] = {}
-    rows = read_rows(path, (column, group), texts=1, tabs=(".tsv", ".txt"), expected="a .csv, .tsv or .jsonl file")
+    expected = f"a .csv, .tsv or .jsonl file with the column {group!r}, since data.group names it"
+    rows = read_rows(path, (column, group), texts=1, tabs=(".tsv", ".txt"), expected=expected)
     for row in usable(rows, "rows"):
         value, name = row.values
         found.setdefault(key(value.strip()), set()).add(name.strip())

@@ -27,9 +27,10 @@ _LANGUAGES = (
 """Codes of languages that columns are called by; a region or a script may follow, as in zh-CN and zh_Hans."""
 _HEADERS = frozenset(
     (
-        *("answer", "audio", "body", "category", "class", "comment", "content", "document", "file", "id", "image"),
-        *("input", "label", "labels", "output", "path", "question", "review", "sentence", "source", "src", "tag"),
-        *("target", "text", "tgt", "title", "topic", "transcript", "translation", "wav"),
+        *("answer", "audio", "author", "body", "category", "class", "comment", "content", "document", "file", "group"),
+        *("id", "image", "input", "label", "labels", "output", "path", "question", "rating", "review", "sentence"),
+        *("sentiment", "source", "speaker", "src", "stars", "tag", "target", "text", "tgt", "title", "topic"),
+        *("transcript", "translation", "wav"),
     )
 )
 """Common names of columns, in lower case."""
