@@ -5,8 +5,8 @@
     TextFiles("news.jsonl")             one document per line, in the field ``text``
     python_reference()                  the language reference that comes with Python
 
-A reader holds one piece of a document at a time, so that files may be larger than memory. Text is not
-changed but for its normal form; its encoding is that of `foci.data.lines`. What of it is held out: `foci.tasks.generate.passages`.
+A reader holds one piece of a document at a time, so that files may be larger than memory. Text is not changed but for
+its normal form; its encoding is that of `foci.data.lines`. What of it is held out: `foci.tasks.generate.passages`.
 """
 
 from __future__ import annotations
