@@ -160,14 +160,22 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 file and flush it to the disk; the file is always either the old or the new one."""
-    with whole(path) as unfinished, unfinished.open("w", encoding="utf-8") as file:
-        file.write(text)
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file and flush it to the disk; the file is always either the old or the new one."""
+    with whole(path) as unfinished, unfinished.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file as `write_bytes` does."""
+    write_bytes(path, text.encode())
+
+
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON as `write_text` does."""
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False))
+    """Write JSON as `write_bytes` does.
+
+    A name of a file that is not UTF-8, which Python spells with halves of surrogate pairs, is written with escapes.
+    """
+    write_bytes(path, json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace"))

@@ -138,12 +138,12 @@ class Checkpoints:
             shutil.rmtree(left)
 
     def _write(self, path: Path, saved: Saved) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         temporary = self.folder / f".tmp-{path.name}-{os.getpid()}"
-        if temporary.exists():
-            shutil.rmtree(temporary)
-        temporary.mkdir()
         try:
+            self.folder.mkdir(exist_ok=True)  # without those above it: a run that was moved is not begun anew
+            if temporary.exists():
+                shutil.rmtree(temporary)
+            temporary.mkdir()
             _write_files(temporary, path, saved)
             if path.exists():
                 _remove(path)

@@ -307,6 +307,7 @@ class _Trainer:
             numbers = [{} for _ in range(self.fabric.world_size)]
             torch.distributed.all_gather_object(numbers, random_state())
         if self.run.main:
+            self.run.check_in_place()
             random = {f"{rank}/{name}": value for rank, state in enumerate(numbers) for name, value in state.items()}
             state = {
                 "best": train_state.best,

@@ -6,6 +6,8 @@
     checkpoints/        see `foci.training.checkpoint`
 
 Runs of tasks add examples.safetensors (`foci.tasks.frame.held_out`), and files of their own (tokenizers, vocabularies).
+config.json is written last: with it the folder is a run that can be resumed, whenever its process is killed; without it
+the folder is free, and what a killed process has left there is removed when a run starts in it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -25,8 +28,8 @@ from typing import Any, TextIO
 
 import torch
 
-from foci.errors import CheckpointError, ConfigError
-from foci.files import open_regular, read_text, regular_descriptor, write_json, write_text
+from foci.errors import CheckpointError, ConfigError, TrainingError
+from foci.files import open_regular, read_text, regular_descriptor, write_bytes, write_json, write_text
 from foci.training.progress import log_to_stderr
 
 try:
@@ -37,7 +40,7 @@ except ImportError:  # Windows: runs are not locked there
 _LOCK = ".lock"
 _LONGEST_LINE = 1 << 20  # bytes of a line of metrics
 _LONGEST_HOLDER = 200  # characters of what .lock says
-_BEGINNINGS = {_LOCK, "environment.json"}  # of a run that was killed before it had a configuration
+_BEGINNINGS = {_LOCK, "environment.json"}  # of a run that was killed before it had a configuration; see _begun_files
 _PACKAGES = ("foci", "torch", "numpy", "lightning-fabric", "safetensors", "tokenizers")
 FORMAT = 1
 """Number of the format of config.json; it grows when a version can no longer read the runs of the one before."""
@@ -80,7 +83,26 @@ def _check_path(path: Path) -> None:
 def _inside(path: Path) -> set[str]:
     if not path.exists():
         return set()
-    return {entry.name for entry in path.iterdir() if not entry.name.endswith(".tmp")} - _BEGINNINGS
+    names = {entry.name for entry in path.iterdir() if not entry.name.endswith(".tmp")} - _BEGINNINGS
+    return names if "config.json" in names else names - _begun_files(path)
+
+
+def _begun_files(path: Path) -> set[str]:
+    """Return the names of the files that the last session was to write before config.json."""
+    try:
+        *_, session = _sessions(path)
+        return {name for name in session["files"] if isinstance(name, str) and Path(name).name == name}
+    except (CheckpointError, ValueError, TypeError, KeyError):
+        return set()
+
+
+def _sessions(path: Path) -> list[dict[str, Any]]:
+    """Return what environment.json says of each session; nothing where there is no such file."""
+    file = path / "environment.json"
+    sessions = _read_json(file) if file.exists() else []
+    if not isinstance(sessions, list) or not all(isinstance(session, dict) for session in sessions):
+        raise CheckpointError(f"{file}: is no list of sessions. Restore the file, or remove it.")
+    return sessions
 
 
 def _launch_id() -> str | None:
@@ -97,10 +119,9 @@ def _launch_id() -> str | None:
 
 def begun_by_this_launch(path: Path) -> bool:
     """Return whether torchrun restarted this worker after an earlier attempt of the same launch started the run."""
-    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0 or not (path / "environment.json").exists():
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0:
         return False
-    sessions = _read_json(path / "environment.json")
-    launches = [session.get("launch") for session in sessions if isinstance(session, dict)]
+    launches = [session.get("launch") for session in _sessions(path)]
     launch = _launch_id()
     return launch is not None and launch in launches
 
@@ -113,6 +134,7 @@ class RunFolder:
     Args:
         path: the folder; it is created if necessary.
         config: the resolved configuration, plain JSON.
+        files: contents of further files by their names; those that a resumed run has already stay as they are.
         resume: continue the run in the folder. Without it a folder that is not empty is refused; see
             `check_folder`.
         main: whether this process writes; under torchrun only the first one does.
@@ -133,6 +155,7 @@ class RunFolder:
         path: Path | str,
         config: Mapping[str, Any],
         *,
+        files: Mapping[str, bytes] | None = None,
         resume: bool = False,
         main: bool = True,
         resume_hint: str = "start the same run again with resume",
@@ -143,18 +166,26 @@ class RunFolder:
         self.resume_hint = resume_hint
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
+        self.is_new = False
         self._lock: TextIO | None = None
+        self._folder: int | None = None
         if not main:
             return
         check_folder(self.path, resume=resume)
-        self.is_new = not _inside(self.path)
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._acquire()
         try:
-            self._write(config, log or log_to_stderr)
-        except BaseException:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._acquire()
+            self.is_new = not _inside(self.path)
+            self._write(config, files or {}, log or log_to_stderr)
+        except BaseException as error:
+            self.remove_if_unused()
             self.close()
-            raise
+            if not isinstance(error, OSError):
+                raise
+            raise CheckpointError(
+                f"{self.path}: the run cannot be written ({error.strerror}). Free space on the disk, or choose another "
+                "folder."
+            ) from error
 
     def __enter__(self) -> RunFolder:
         return self
@@ -167,21 +198,49 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-            _held.discard(self.path.resolve())
+            _held.discard(self._key)
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
 
     def remove_if_unused(self) -> None:
         """Remove the folder of a run that this object started and that has not completed a step."""
-        used = self.metrics.exists() and self.metrics.stat().st_size > 0
-        if self.main and self.is_new and not used and not any(self.checkpoints.glob("step-*")):
+        used = self.metrics.exists() and any(read_metrics(self.metrics))
+        if self.main and self.is_new and self._is_in_place() and not used and not any(self.checkpoints.glob("step-*")):
             self.close()
             shutil.rmtree(self.path)
 
-    def _write(self, config: Mapping[str, Any], log: Callable[[str], None]) -> None:
+    def check_in_place(self) -> None:
+        """Raise if the folder was moved, removed or emptied since it was opened: nothing can be saved in it.
+
+        Raises:
+            TrainingError: also if another folder took its place, which nothing is written into.
+        """
+        if not self._is_in_place() or not (self.path / "config.json").exists():
+            raise TrainingError(
+                f"{self.path}: was moved, removed or emptied during the training, so that nothing more can be saved "
+                "there. If it was moved, its checkpoints are with it: resume it where it is now."
+            )
+
+    def _is_in_place(self) -> bool:
+        try:
+            return self._folder is None or os.path.samestat(os.stat(self.path), os.fstat(self._folder))
+        except FileNotFoundError:
+            return False
+
+    def _write(self, config: Mapping[str, Any], files: Mapping[str, bytes], log: Callable[[str], None]) -> None:
         plain = json.loads(json.dumps(config))
-        if (self.path / "config.json").exists() and (before := read_config(self.path)) != plain:
+        is_run = (self.path / "config.json").exists()
+        begun = [] if is_run else [self.path / name for name in _begun_files(self.path)]
+        for left in (*begun, *self.path.glob(".*.tmp")):  # of a process that was killed
+            left.unlink(missing_ok=True)
+        if is_run and (before := read_config(self.path)) != plain:
             log(f"{self.path}: the configuration has changed: {'; '.join(_changes(before, plain))}")
-        sessions = _read_json(self.path / "environment.json") if (self.path / "environment.json").exists() else []
-        write_json(self.path / "environment.json", [*sessions, environment()])
+        new = {name: content for name, content in files.items() if not (self.path / name).exists()}
+        session = environment() | {"files": sorted(new)}
+        write_json(self.path / "environment.json", [*_sessions(self.path), session])
+        for name, content in new.items():
+            write_bytes(self.path / name, content)
         written = {"format": FORMAT, "foci": _version("foci"), **plain}
         write_json(self.path / "config.json", written)  # last, since it marks the folder as a run
         self.checkpoints.mkdir(exist_ok=True)
@@ -189,7 +248,8 @@ class RunFolder:
     def _acquire(self) -> None:
         file = self.path / _LOCK
         busy = f"{self.path}: another trainer uses this folder"
-        if self.path.resolve() in _held:
+        self._key = self.path.resolve()
+        if self._key in _held:
             raise ConfigError(f"{busy}, in this very process. Close its RunFolder first.")
         try:
             lock = _open_lock(file)
@@ -204,12 +264,13 @@ class RunFolder:
                 holder = lock.read(_LONGEST_HOLDER).strip() or "unknown"
                 lock.close()
                 raise ConfigError(f"{busy} ({holder}). Wait for it, stop it, or choose another folder.") from error
-        lock.seek(0)
-        lock.truncate()
-        lock.write(f"process {os.getpid()} on {platform.node()}")
-        lock.flush()
         self._lock = lock
-        _held.add(self.path.resolve())
+        _held.add(self._key)
+        if fcntl is not None:  # Windows opens no folders
+            self._folder = os.open(self.path, os.O_RDONLY)
+        with suppress(OSError):  # which a full disk raises; the lock holds without it
+            lock.truncate(0)
+            os.write(lock.fileno(), f"process {os.getpid()} on {platform.node()}".encode())
 
 
 def _open_lock(path: Path) -> TextIO:
@@ -230,15 +291,25 @@ class Metrics:
     def __init__(self, path: Path, step: int) -> None:
         kept = [line for line in read_metrics(path) if line["step"] <= step] if path.exists() else []
         write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
-        self._file = path.open("a", encoding="utf-8", buffering=1)
+        self.path = path
+        self._file = path.open("ab", buffering=0)
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Write one line."""
-        self._file.write(json.dumps(line) + "\n")
+        content = json.dumps(line).encode() + b"\n"
+        try:
+            written = self._file.write(content)
+        except OSError as error:
+            raise self._unwritten(error.strerror) from error
+        if written < len(content):
+            raise self._unwritten("the disk is full")
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def _unwritten(self, reason: str | None) -> TrainingError:
+        return TrainingError(f"{self.path}: cannot be written ({reason}). Free space on the disk, then resume.")
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:

@@ -157,6 +157,15 @@ def test_more_layers_than_the_weights_have_are_not_built(run):
         foci.train("tag", {"training": {"max_steps": 3}}, out=run, resume=True, **SILENT)
 
 
+def test_sizes_beyond_all_memory(run):
+    path = run / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["model"]["hidden_dim"] = 10**10
+    path.write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="the model does not fit in memory"):
+        foci.load(run)
+
+
 def test_a_model_that_does_not_fit_in_memory_is_an_error_before_a_folder_is_made(tmp_path):
     settings = configs.put(Memorize.Config.smallest, {"model.hidden_dim": 1 << 20})
     with pytest.raises(FociError, match="does not fit in memory .*Lower the sizes of the model"):

@@ -1,6 +1,10 @@
 """The training skeleton: what is checked, in which order, and what is reported."""
 
+import os
 import re
+import resource
+import shutil
+import signal
 import time
 
 import pytest
@@ -9,13 +13,14 @@ from torch import nn
 
 import foci
 from foci.data.lines import counted
-from foci.errors import ConfigError, DataError, TrainingError
+from foci.errors import CheckpointError, ConfigError, DataError, TrainingError
 from foci.tasks import TASKS
 from foci.tasks.classify.task import Classify
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.task import Field, Shard, as_records, find, is_empty
 from foci.tasks.frame.train import train
 from foci.tasks.memorize.task import Memorize
+from foci.tasks.tag.task import Tag
 from foci.tasks.translate.task import Translate
 from foci.training.run_folder import read_metrics
 
@@ -117,6 +122,127 @@ def test_a_failure_in_the_first_step_leaves_no_folder(tmp_path, monkeypatch):
     with pytest.raises(TrainingError, match="step 1: the loss is nan"):
         train("memorize", Memorize.Config.smallest, out=tmp_path / "run", **SILENT)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_may_be_killed_before_each_of_its_renames(tmp_path, monkeypatch):
+    """What is there before a rename is what a kill leaves: with a config.json it is resumed, else begun again."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    kept = []
+
+    def copying(rename):
+        def call(*paths):
+            kept.append(tmp_path / str(len(kept)))
+            shutil.copytree(tmp_path / "whole", kept[-1])
+            return rename(*paths)
+
+        return call
+
+    settings = configs.put(Memorize.Config.smallest, {"training.max_steps": 2, "training.save_every": 1})
+    settings = configs.put(settings, {"training.average_last": 2})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", copying(os.rename))
+        patch.setattr(os, "replace", copying(os.replace))
+        train("memorize", settings, out=tmp_path / "whole", **SILENT)
+    expected = weights(tmp_path / "whole")
+    resumable = [(out / "config.json").exists() for out in kept]
+    assert resumable == sorted(resumable)
+    assert {False, True} == {*resumable}
+    for out in kept:
+        if (out / "config.json").exists():
+            train("memorize", {}, out=out, resume=True, **SILENT)
+        else:
+            with pytest.raises(CheckpointError, match="nothing to resume. Start it without resume"):
+                train("memorize", {}, out=out, resume=True, **SILENT)
+            train("memorize", settings, out=out, **SILENT)
+        found = weights(out)
+        assert all(torch.equal(expected[name], found[name]) for name in expected), out
+        assert names(out) == names(tmp_path / "whole"), out
+
+
+def names(run):
+    return sorted(path.relative_to(run).as_posix() for path in run.rglob("*"))
+
+
+def test_what_a_killed_start_has_left_is_removed_by_the_next(tmp_path, monkeypatch):
+    """Also where the next one is of another task; what somebody else has put there is not overwritten."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    replace = os.replace
+
+    def killing(old, new):
+        if new.name == "config.json":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return replace(old, new)
+
+    process = os.fork()
+    if process == 0:
+        try:
+            os.replace = killing
+            train("tag", Tag.Config.smallest, out=tmp_path / "run", **SILENT)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+    assert len(names(tmp_path / "run")) > 3
+    assert not (tmp_path / "run" / "config.json").exists()
+    (tmp_path / "run" / "thesis.txt").write_text("years of work")
+    settings = configs.put(Memorize.Config.smallest, {"training.max_steps": 1})
+    with pytest.raises(ConfigError, match=r"is not empty \(thesis.txt\)"):
+        train("memorize", settings, out=tmp_path / "run", **SILENT)
+    (tmp_path / "run" / "thesis.txt").unlink()
+    train("memorize", settings, out=tmp_path / "run", **SILENT)
+    train("memorize", settings, out=tmp_path / "other", **SILENT)
+    assert names(tmp_path / "run") == names(tmp_path / "other")
+
+
+def full_above(size):
+    """Let this process write no more than this many bytes into a file: the real write fails, as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+@pytest.mark.parametrize("size", [0, 100, 2000, 20_000])
+def test_a_disk_that_is_full_from_the_start_leaves_no_folder(tmp_path, size):
+    """Unless its metrics show steps that were made; then it is resumed."""
+    settings = configs.put(Tag.Config.smallest, {"training.max_steps": 2, "training.metrics_every": 2})
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    full_above(size)
+    try:
+        with pytest.raises((CheckpointError, TrainingError), match=r"cannot be written \(.*Free space on the disk"):
+            train("tag", settings, out=tmp_path / "run", **SILENT)
+    finally:
+        full_above(unlimited)
+    if size < 20_000:
+        assert list(tmp_path.iterdir()) == []
+    else:
+        train("tag", {}, out=tmp_path / "run", resume=True, **SILENT)
+
+
+@pytest.mark.parametrize("harm", ["moved", "removed", "replaced", "emptied"])
+def test_a_run_whose_folder_disappears_ends_with_an_error(tmp_path, monkeypatch, harm):
+    out = tmp_path / "run"
+    loss = Memorize.loss
+
+    def harming(self, model, batch):
+        if (out / "metrics.jsonl").exists():  # the trial of the longest batch is over
+            monkeypatch.setattr(Memorize, "loss", loss)
+            if harm == "emptied":
+                (out / "config.json").unlink()
+            else:
+                out.rename(tmp_path / "elsewhere")
+            if harm == "removed":
+                shutil.rmtree(tmp_path / "elsewhere")
+            if harm == "replaced":
+                out.mkdir()
+                (out / "thesis.txt").write_text("years of work")
+        return loss(self, model, batch)
+
+    monkeypatch.setattr(Memorize, "loss", harming)
+    settings = configs.put(Memorize.Config.smallest, {"training.max_steps": 3})
+    with pytest.raises(TrainingError, match="run: was moved, removed or emptied during the training"):
+        train("memorize", settings, out=out, **SILENT)
+    assert not (out / "checkpoints").exists() or harm == "emptied"
+    if harm == "replaced":
+        assert names(out) == ["thesis.txt"]
+    if harm == "moved":
+        train("memorize", {}, out=tmp_path / "elsewhere", resume=True, **SILENT)
 
 
 def test_the_longest_batch_is_the_one_with_most_tokens():

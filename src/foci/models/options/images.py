@@ -13,6 +13,9 @@ from foci.models.options.seq2seq import check_attention
 from foci.models.options.text_encoders import Cell
 from foci.options import Options, check_default, from_preset
 
+_MOST_STAGES = 16
+"""They leave one region of an image of 32,768 pixels a side."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImageGridOptions(Options):
@@ -37,6 +40,10 @@ class ImageGridOptions(Options):
         super().__post_init__()
         owner = type(self).__name__
         check_sizes(owner, depth=self.depth, stride=self.stride, reduction=self.reduction)
+        if self.num_stages > _MOST_STAGES:
+            raise ConfigError(
+                f"{owner}: num_stages is {self.num_stages}, expected at most {_MOST_STAGES}: each halves the image."
+            )
         if self.kernel_size % 2 == 0:
             raise ConfigError(f"{owner}: kernel_size is {self.kernel_size}, expected an odd number.")
 

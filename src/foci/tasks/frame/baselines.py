@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from foci.errors import CheckpointError
-from foci.files import read_text, write_text
+from foci.files import read_text
 
 FILE = "baselines.json"
 """The file of a run; runs of earlier versions have none."""
 V = TypeVar("V", bound=Hashable)
-
-
-def keep(run: Path, baselines: Mapping[str, Any]) -> None:
-    """Write the baselines, once: a resumed run keeps what it began with."""
-    if baselines and not (run / FILE).exists():
-        write_text(run / FILE, json.dumps(baselines, ensure_ascii=False))
 
 
 def read(run: Path) -> dict[str, Any]:

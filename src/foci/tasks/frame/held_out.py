@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from foci.data.splits import digest
 from foci.errors import CheckpointError
-from foci.files import open_regular, whole
+from foci.files import open_regular
 from foci.tasks.frame.task import Log, Record, Splits, Task
 
 FILE = "examples.safetensors"
@@ -59,11 +59,9 @@ class Fingerprint(NamedTuple):
         except (OSError, SafetensorError, TypeError) as error:
             raise CheckpointError(f"{path}: cannot be read ({error}). Restore the file, or remove it.") from error
 
-    def keep(self, run: Path) -> None:
-        """Write it, once: a resumed run keeps what it began with."""
-        if not (run / FILE).exists():
-            with whole(run / FILE) as path:
-                save_file(self._asdict(), path)
+    def to_bytes(self) -> bytes:
+        """Return the content of its file."""
+        return save(self._asdict())
 
     def warnings(self) -> list[str]:
         """Return a message for each two parts that share examples."""

@@ -175,8 +175,8 @@ def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
     task = task_of(path)
     assets = task.Assets.from_files(asset_reader(path))
     chosen = find_checkpoint(path, checkpoint)
-    check_fits(lambda: task.model(assets), chosen)  # sizes that do not match the weights must not allocate memory
     with in_memory(lambda: f"{path}: the model", "Use a machine with more.", CheckpointError):
+        check_fits(lambda: task.model(assets), chosen)  # sizes that do not match the weights must not allocate memory
         model = task.model(assets)
         metrics = load_weights(model, chosen).get("metrics") or {}
     used = {name: value for name, value in metrics.items() if name.startswith(("calibration/", "mixture/"))}

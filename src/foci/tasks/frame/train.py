@@ -6,6 +6,7 @@ batch fits in memory.
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -21,12 +22,11 @@ from torch import nn
 from foci.data.batching import DummyBatch
 from foci.data.lines import text_encoding
 from foci.data.word_splitter import trust
-from foci.errors import CheckpointError, ConfigError, FociError, near_names
-from foci.files import write_text
+from foci.errors import CheckpointError, ConfigError, near_names
 from foci.settings import build, merge, to_tables
 from foci.tasks.frame import baselines
 from foci.tasks.frame import config as configs
-from foci.tasks.frame.held_out import Fingerprint, log_overlap
+from foci.tasks.frame.held_out import FILE, Fingerprint, log_overlap
 from foci.tasks.frame.init_from import check_run, take_weights
 from foci.tasks.frame.predictor import asset_reader, in_memory, task_of
 from foci.tasks.frame.task import Log, Shard, Splits, Task, find, silent
@@ -209,22 +209,16 @@ def _train(
     log(_summary(model, options, batches, seconds))
     tables = {"task": task.name, **to_tables(task.config)}
     hint = f"foci train {task.name} --resume --out {shlex.quote(str(out))}"
-    with RunFolder(out, tables, resume=resume, main=main, resume_hint=hint, log=log) as run:
+    files = {} if fingerprint is None else _files(task, splits, assets, fingerprint)
+    with RunFolder(out, tables, files=files, resume=resume, main=main, resume_hint=hint, log=log) as run:
         try:
-            if fingerprint is not None:
-                for name, text in assets.to_files().items():
-                    if not (out / name).exists():
-                        write_text(out / name, text)
-                fingerprint.keep(out)
-                baselines.keep(out, task.count_baselines(splits))
             fabric.barrier()
             result = fit(model, objective, batches, options, run, fabric=fabric, unit=task.unit, log=given_log)
             if main and result.reason != "interrupted":
                 _log_calibration(result, task.chance(objective.held_out), log)
             return result
-        except FociError:
-            if main:
-                run.remove_if_unused()
+        except BaseException:
+            run.remove_if_unused()
             raise
 
 
@@ -244,6 +238,13 @@ def _built(task: Task, assets: Any, checkpoints: Sequence[Path], fabric: Fabric,
                 if options.init_from is not None:
                     take_weights(task, model, assets, log)
         return model if deferred is None else distribute(fabric, model, deferred)
+
+
+def _files(task: Task, splits: Splits, assets: Any, fingerprint: Fingerprint) -> dict[str, bytes]:
+    """Return the contents of the files of a run beside its configuration."""
+    counted = task.count_baselines(splits)
+    texts = {**assets.to_files(), **({baselines.FILE: json.dumps(counted, ensure_ascii=False)} if counted else {})}
+    return {FILE: fingerprint.to_bytes(), **{name: text.encode() for name, text in texts.items()}}
 
 
 def _log_calibration(result: TrainingResult, chance: float | None, log: Log) -> None:
