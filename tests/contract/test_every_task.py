@@ -4,9 +4,7 @@ import copy
 import json
 import math
 import os
-import random
 import shutil
-import signal
 import sys
 
 import pytest
@@ -126,28 +124,6 @@ def test_two_runs_with_one_seed_are_equal(trained, tmp_path):
     assert len(files) >= 3
     for file in files:  # to the byte
         assert (run / file).read_bytes() == (tmp_path / "again" / file).read_bytes(), file
-
-
-def test_interrupted_and_resumed_equals_uninterrupted(trained, tmp_path, monkeypatch):
-    task, run = trained
-    kind = find(task)
-    whole = kind.loss
-    calls = []
-
-    def loss(self, model, batch):
-        calls.append(1)
-        if len(calls) == 2 + 3:  # two calls try the longest batch
-            signal.raise_signal(signal.SIGTERM)
-        return whole(self, model, batch)
-
-    monkeypatch.setattr(kind, "loss", loss)
-    assert train(task, tmp_path / "cut").reason == "interrupted"
-    monkeypatch.setattr(kind, "loss", whole)
-    torch.manual_seed(99)
-    random.seed(99)
-    assert train(task, tmp_path / "cut", resume=True).step == 8
-    assert_equal_weights(run, tmp_path / "cut")
-    assert losses(run) == losses(tmp_path / "cut")
 
 
 def test_resuming_changes_what_may_change_and_refuses_the_rest(trained, tmp_path):

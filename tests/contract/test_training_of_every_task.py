@@ -6,11 +6,15 @@ weights: a bias of keys has no gradient but rounding, which Adam makes large.
 
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import foci
 from foci.settings import describe
@@ -36,8 +40,8 @@ def smallest(task, **changes):
     return configs.put(tables, dict.fromkeys(dropouts, 0.0))
 
 
-def train(task, out, *, resume=False, **changes):
-    return foci.train(task, smallest(task, **changes), out=out, resume=resume, log=lambda text: None)
+def train(task, out, **changes):
+    return foci.train(task, smallest(task, **changes), out=out, log=lambda text: None)
 
 
 def lines(run, kind):
@@ -101,6 +105,69 @@ def test_half_precision_learns_nearly_the_same(whole, tmp_path):
     found = losses(tmp_path / "half")
     assert found == pytest.approx(losses(run), rel=0.05)
     assert found != losses(run)
+
+
+STOPPED = {
+    "training.max_steps": 4,
+    "training.eval_every": 3,
+    "training.save_every": 2,
+    "training.average_last": 2,
+    "training.metrics_every": 1,
+}
+
+
+def weights_of(checkpoint):
+    return load_file(checkpoint / "model.safetensors")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_a_run_that_is_stopped_at_every_step_is_one_that_never_was(task, tmp_path, monkeypatch):
+    """Weights, average, best checkpoint and metrics are equal to the bit, also after a stop in the last step."""
+    kind, tables = find(task), configs.put(find(task).Config.smallest, STOPPED)
+    never = foci.train(task, tables, out=tmp_path / "never", log=lambda text: None)
+    loss, calls = kind.loss, []
+
+    def stop(self, model, batch):
+        calls.append(1)
+        if len(calls) == 3:  # two calls try the longest batch
+            signal.raise_signal(signal.SIGTERM)
+        return loss(self, model, batch)
+
+    monkeypatch.setattr(kind, "loss", stop)
+    for step in range(1, 5):
+        calls.clear()
+        torch.manual_seed(99)
+        random.seed(99)
+        result = foci.train(task, tables, out=tmp_path / "run", resume=step > 1, log=lambda text: None)
+        assert (result.reason, result.step, result.averaged) == ("interrupted", step, None)
+    result = foci.train(task, tables, out=tmp_path / "run", resume=True, log=lambda text: None)
+    for name in ("last", "best", "averaged"):
+        one, other = weights_of(getattr(never, name)), weights_of(getattr(result, name))
+        assert all(torch.equal(one[weight], other[weight]) for weight in one), name
+    assert (result.metrics, result.averaged_metrics) == (never.metrics, never.averaged_metrics)
+    clock = ("seconds", "count_per_second")
+    one, other = (
+        [{name: value for name, value in line.items() if name not in clock} for line in read_metrics(path)]
+        for path in (tmp_path / "never" / "metrics.jsonl", tmp_path / "run" / "metrics.jsonl")
+    )
+    assert one == other
+    assert_best_and_average(kind, tmp_path / "run")
+
+
+def assert_best_and_average(kind, run):
+    """The best checkpoint has the best validation; an average is loaded until training goes on."""
+    predictor = foci.load(run)
+    assert predictor.checkpoint == "averaged: the mean of 2 checkpoints, of steps 2 to 4"
+    metric = predictor.config.training.metric_for_best_model
+    of_step = {line["step"]: line[metric] for line in lines(run, "valid")}
+    assert list(of_step) == [3, 4]
+    best = (max if kind.metrics[metric] == "higher" else min)(of_step, key=of_step.__getitem__)
+    assert foci.load(run, checkpoint="best").checkpoint == f"step {best}, the best by validation ({metric})"
+    foci.train(
+        kind.name, {"training": {"max_steps": 5, "average_last": 0}}, out=run, resume=True, log=lambda text: None
+    )
+    assert foci.load(run).checkpoint.startswith("step ")
 
 
 @pytest.fixture(scope="module")

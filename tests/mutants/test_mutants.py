@@ -386,7 +386,7 @@ MUTANTS = {
     ),
     # --- training
     "checkpoints: the oldest averaged": Mutant(
-        "_Trainer.finish",
+        "Checkpoints.to_average",
         "_1[-_2:]",
         "_1[:_2]",
         "tests/training/test_engine.py::test_average_of_the_last_though_more_are_kept",
@@ -404,9 +404,9 @@ MUTANTS = {
         "tests/training/test_engine.py::test_weights_that_are_not_finite_are_never_saved",
     ),
     "the speed counts validations": Mutant(
-        "engine.fit",
+        "_Trainer.train",
         "time.monotonic() - began",
-        "seconds - train_state.seconds",
+        "times.now",
         "tests/training/test_engine.py::test_the_speed_does_not_count_validations",
     ),
     "a restart resumes any run": Mutant(

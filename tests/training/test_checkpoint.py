@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,64 @@ def test_steps_of_nine_digits_follow_those_of_eight(tmp_path):
     assert store.newest_good(print) == store.path(100_000_000)
     (tmp_path / "step-²").mkdir()  # a digit to str.isdigit, but no number
     assert store_with(tmp_path, 100_000_001).all() == [store.path(100_000_000), store.path(100_000_001)]
+
+
+def save(store, step, best):
+    """Save the best step beside whole weights."""
+    model, ties = weights(Small())
+    return store.save(step, Saved(model, ties, {}, {}, {"best": best, "step": step}))
+
+
+def test_the_best_of_every_kept_checkpoint_is_kept(tmp_path):
+    """A new best one is not that of the checkpoint before, from which a run goes on if the newest is damaged."""
+    store = Checkpoints(tmp_path, save_total_limit=2)
+    for step, best in ((1, 1), (2, 1), (3, 1), (4, 4)):
+        save(store, step, best)
+    assert store.all() == [store.path(step) for step in (1, 3, 4)]
+    damage_cut(store.path(4) / "model.safetensors")
+    assert store.newest_good(lambda text: None) == store.path(3)
+    assert store.best() == store.path(1)
+    shutil.rmtree(store.path(1))  # as the message about a damaged one says
+    assert store.best() == store.path(3)
+
+
+def test_multiples_of_the_interval_are_kept_to_be_averaged(tmp_path):
+    store = Checkpoints(tmp_path, average_last=2, save_every=3)
+    for step in (1, 3, 5, 6, 7, 9, 10, 11):
+        save(store, step, None)
+    assert store.all() == [store.path(step) for step in (6, 9, 11)]
+    assert store.to_average() == [store.path(6), store.path(9)]
+
+
+def test_an_average_ends_with_the_next_checkpoint(tmp_path):
+    store = store_with(tmp_path, 1, 2)
+    averaged = store.save_average(store.all(), {"best": None})
+    assert averaged.exists()
+    save(store, 3, None)
+    assert not averaged.exists()
+
+
+@pytest.mark.parametrize("renames", [1, 2, 3])
+def test_a_kill_while_a_checkpoint_is_replaced_loses_none(tmp_path, renames, monkeypatch):
+    """A run that is resumed after its last step saves that step again, with its validation."""
+    store = store_with(tmp_path, 1)
+    save(store, 2, None)
+    done = []
+    rename = Path.rename
+
+    def killed(path, to):
+        done.append(rename(path, to))
+        if len(done) == renames:
+            os._exit(0)
+
+    if (process := os.fork()) == 0:
+        monkeypatch.setattr(Path, "rename", killed)
+        save(store, 2, 2)
+        os._exit(0)
+    os.waitpid(process, 0)
+    store.tidy()
+    assert store.newest_good(print) == store.path(2)
+    assert {path.name for path in tmp_path.iterdir()} == {"step-00000001", "step-00000002"}
 
 
 def test_half_written_ones_are_no_checkpoints(tmp_path):

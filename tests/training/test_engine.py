@@ -1,5 +1,6 @@
 import io
 import os
+import shutil
 import signal
 import sys
 import warnings
@@ -9,7 +10,7 @@ import torch
 from small_training import Fitting, Numbers, make, weights_digest
 
 from foci.errors import ConfigError, MissingPackageError, TrainingError
-from foci.training.checkpoint import Checkpoints, load_weights
+from foci.training.checkpoint import Checkpoints, load, load_weights
 from foci.training.engine import fit
 from foci.training.objective import Loss
 from foci.training.options import TrainingOptions
@@ -77,7 +78,7 @@ def test_accumulated_parts_equal_whole_batches(tmp_path):
         assert one == pytest.approx(other, rel=1e-4)
 
 
-@pytest.mark.parametrize("cut", [1, 4, 7])
+@pytest.mark.parametrize("cut", [1, 4, 7, 11])  # 11: the last step, before its validation
 def test_resuming_is_bit_for_bit(tmp_path, cut):
     options = {"dropout": 0.3, "gradient_accumulation_steps": 2, "schedule": "inverse_sqrt", "warmup": 5}
     whole, summary = train(tmp_path / "whole", max_steps=11, **options)
@@ -90,10 +91,13 @@ def test_resuming_is_bit_for_bit(tmp_path, cut):
     _, first = train(tmp_path / "cut", max_steps=11, at_loss=stop, **options)
     assert (first.reason, first.step) == ("interrupted", cut)
     torch.manual_seed(99)
+    assert not (cut == 11 and first.metrics == summary.metrics)
     resumed, second = train(tmp_path / "cut", max_steps=11, resume=True, **options)
     assert weights_digest(whole.model) == weights_digest(resumed.model)
     assert curve(tmp_path / "whole") == curve(tmp_path / "cut")
     assert (second.metrics, second.count, second.best_value) == (summary.metrics, summary.count, summary.best_value)
+    assert second.best.name == summary.best.name
+    assert load(second.last).state["metrics"] == summary.metrics
 
 
 def test_validating_and_saving_change_nothing(tmp_path):
@@ -143,6 +147,19 @@ def test_divergence_stops_before_the_weights_are_touched(tmp_path, wrong):
     resumed, _ = train(tmp_path, max_steps=6, resume=True)
     whole, _ = train(tmp_path / "whole", max_steps=6)
     assert weights_digest(whole.model) == weights_digest(resumed.model)
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_divergence_before_the_first_line_of_metrics_keeps_completed_steps(tmp_path, step):
+    def diverge(calls, loss):
+        return Loss(loss.total * float("nan"), loss.count, loss.metrics) if calls == step else loss
+
+    objective = Fitting(at_loss=diverge)
+    with RunFolder(tmp_path / "run", {}) as run:
+        with pytest.raises(TrainingError, match=f"step {step}: the loss is nan"):
+            fit(objective.model, objective, Numbers(), TrainingOptions(max_steps=9, device="cpu"), run)
+        run.remove_if_unused()
+    assert (tmp_path / "run").exists() == (step > 1)
 
 
 def test_gradient_that_is_no_number(tmp_path):
@@ -213,6 +230,31 @@ def test_time_limit_counts_all_sittings(tmp_path, monkeypatch):
     assert (summary.step, summary.seconds) == (9, 90.0)
 
 
+def test_the_last_validation_is_within_the_time(tmp_path, monkeypatch):
+    """Steps take 10 seconds and validations 15, which are left for the last one."""
+    now = [0.0]
+    monkeypatch.setattr("foci.training.engine.time.monotonic", lambda: now[0])
+
+    def tick(calls, loss):
+        now[0] += 10
+        return loss
+
+    objective = Fitting(at_loss=tick)
+
+    def validate(model):
+        now[0] += 15
+        return {"loss": 1.0}
+
+    objective.validate = validate
+    options = TrainingOptions(**{**BASE, "eval_every": 3, "save_every": None}, time_limit=102.0)
+    with RunFolder(tmp_path, {}) as run:
+        summary = fit(objective.model, objective, Numbers(), options, run)
+    assert (summary.reason, summary.step, summary.seconds) == ("time_limit", 6, 90.0)
+    assert load(summary.last).state["train_state"]["seconds"] == 90.0
+    with RunFolder(tmp_path, {}, resume=True) as run:  # it is over, and stays so
+        assert fit(objective.model, objective, Numbers(), options, run).step == 6
+
+
 def test_a_schedule_ends_when_the_time_ends_also_in_a_second_sitting(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("foci.training.engine.time.monotonic", lambda: now[0])
@@ -231,7 +273,7 @@ def test_a_schedule_ends_when_the_time_ends_also_in_a_second_sitting(tmp_path, m
     _, summary = train(tmp_path, **limits, at_loss=tick, resume=True)
     assert (summary.reason, summary.step) == ("time_limit", 10)
     rates = [line["learning_rate"] for line in curve(tmp_path) if line["kind"] == "train"]
-    assert rates == pytest.approx([0.01 * (1 - step / 10) for step in range(1, 11)])
+    assert rates == pytest.approx([0.01 * (1 - step / 10) for step in range(10)])
 
 
 def test_checkpoints_by_the_clock(tmp_path, monkeypatch):
@@ -250,7 +292,7 @@ def test_checkpoints_by_the_clock(tmp_path, monkeypatch):
 def test_average_of_the_last(tmp_path):
     objective, summary = train(tmp_path, max_steps=9, average_last=3)
     assert summary.averaged == tmp_path / "checkpoints" / "averaged"
-    assert load_weights(Fitting().model, summary.averaged)["average_of"] == [f"step-0000000{n}" for n in (6, 8, 9)]
+    assert load_weights(Fitting().model, summary.averaged)["average_of"] == [f"step-0000000{n}" for n in (3, 6, 9)]
     averaged = Fitting()
     load_weights(averaged.model, summary.averaged)
     averaged.model.eval()
@@ -265,11 +307,86 @@ def test_average_of_the_last_though_more_are_kept(tmp_path):
     assert len(Checkpoints(tmp_path / "checkpoints").all()) >= 4
     averaged, *two = (Fitting().model for _ in range(3))
     load_weights(averaged, summary.averaged)
-    for model, name in zip(two, ("step-00000008", "step-00000009")):
+    for model, name in zip(two, ("step-00000006", "step-00000009")):
         load_weights(model, tmp_path / "checkpoints" / name)
     for mean, one, other in zip(averaged.parameters(), *(model.parameters() for model in two)):
         assert not torch.equal(one, other)
         torch.testing.assert_close(mean, (one + other) / 2)
+
+
+@pytest.mark.parametrize("saved", ["by the clock", "as the best", "at a stop", "in numbers"])
+def test_the_average_is_of_the_same_steps_whatever_else_is_saved(tmp_path, saved, monkeypatch):
+    """Equal seeds give equal averages, on any machine."""
+    now = [0.0]
+    monkeypatch.setattr("foci.training.engine.time.monotonic", lambda: now[0])
+
+    def tick(calls, loss):
+        now[0] += 10
+        if saved == "at a stop" and calls == 7:
+            signal.raise_signal(signal.SIGTERM)
+        return loss
+
+    plain = {"max_steps": 9, "save_every": 2, "average_last": 2, "save_seconds": None, "eval_every": None}
+    wanted, whole = train(tmp_path / "plain", **plain)
+    changes = {"by the clock": {"save_seconds": 25.0}, "as the best": {"eval_every": 1}, "in numbers": {}}
+    changes = changes.get(saved, {}) | {"save_total_limit": 5 if saved == "in numbers" else 1}
+    found, summary = train(tmp_path / "run", **{**plain, **changes}, at_loss=tick)
+    if saved == "at a stop":
+        assert summary.reason == "interrupted"
+        assert not summary.averaged
+        found, summary = train(tmp_path / "run", **plain, resume=True)
+    for result in (whole, summary):
+        assert load(result.averaged).state["average_of"] == ["step-00000006", "step-00000008"]
+    assert weights_digest(found.model) == weights_digest(wanted.model)
+
+
+def test_too_few_to_average(tmp_path, capsys):
+    _, summary = train(tmp_path, max_steps=5, save_every=4, average_last=2)
+    assert summary.averaged is None
+    assert (
+        "no average: 1 checkpoints of multiples of save_every = 4 steps, expected 2 or more" in capsys.readouterr().err
+    )
+
+
+def test_an_average_is_not_that_of_a_run_that_has_gone_on(tmp_path):
+    _, summary = train(tmp_path, max_steps=6, average_last=2)
+    assert summary.averaged.exists()
+    train(tmp_path, max_steps=6, average_last=0, resume=True)  # no further step: it is still right
+    assert summary.averaged.exists()
+    train(tmp_path, max_steps=7, average_last=0, resume=True)
+    assert not summary.averaged.exists()
+
+
+def test_the_best_by_another_metric_begins_anew(tmp_path, capsys):
+    """Losses and accuracies are not compared, and validations that did not improve are counted from there."""
+    options = {**BASE, "eval_every": 1, "save_every": None, "patience": 3}
+    losses = iter([0.2, 0.3, 0.4])
+    first = Fitting()
+    first.validate = lambda model: {"loss": next(losses), "accuracy": 0.9}
+    with RunFolder(tmp_path, {}) as run:
+        summary = fit(first.model, first, Numbers(), TrainingOptions(**options, max_steps=3), run)
+    assert (summary.best.name, summary.best_value) == ("step-00000001", 0.2)
+    accuracies = iter([0.5, 0.6, 0.55])
+    second = Fitting()
+    second.validate = lambda model: {"loss": 0.01, "accuracy": next(accuracies)}
+    by_accuracy = {"metric_for_best_model": "accuracy", "greater_is_better": True}
+    with RunFolder(tmp_path, {}, resume=True) as run:
+        summary = fit(second.model, second, Numbers(), TrainingOptions(**options, **by_accuracy, max_steps=6), run)
+    assert (summary.reason, summary.best.name, summary.best_value) == ("max_steps", "step-00000005", 0.6)
+    assert "is forgotten: it was chosen by loss, and metric_for_best_model is now accuracy" in capsys.readouterr().err
+
+
+def test_a_best_checkpoint_that_was_removed_is_forgotten(tmp_path, capsys):
+    objective = with_validations(Fitting(), [1.0, 2.0, 3.0])
+    options = {**BASE, "eval_every": 2, "metric_for_best_model": "score"}
+    with RunFolder(tmp_path, {}) as run:
+        summary = fit(objective.model, objective, Numbers(), TrainingOptions(**options, max_steps=4), run)
+    assert (summary.best.name, summary.last.name) == ("step-00000002", "step-00000004")
+    shutil.rmtree(summary.best)
+    with RunFolder(tmp_path, {}, resume=True) as run:
+        summary = fit(objective.model, objective, Numbers(), TrainingOptions(**options, max_steps=6), run)
+    assert (summary.best.name, summary.best_value) == ("step-00000006", 3.0)
+    assert "step-00000002 is missing" in capsys.readouterr().err
 
 
 def test_torn_checkpoint_is_passed_over(tmp_path, capsys):

@@ -18,8 +18,8 @@ from foci.training.randomness import random_state, restore_random_state, seed_ev
     [
         ("constant", lambda s: 0.3),
         ("inverse_sqrt", lambda s: 0.3 * math.sqrt(5) / math.sqrt(s)),
-        ("linear", lambda s: 0.3 * (1 - 0.9 * (s - 5) / 18)),
-        ("cosine", lambda s: 0.3 * (0.1 + 0.9 * (1 + math.cos(math.pi * (s - 5) / 18)) / 2)),
+        ("linear", lambda s: 0.3 * (1 - 0.9 * (s - 5) / 19)),
+        ("cosine", lambda s: 0.3 * (0.1 + 0.9 * (1 + math.cos(math.pi * (s - 5) / 19)) / 2)),
     ],
 )
 def test_rates(schedule, expected):
@@ -27,6 +27,16 @@ def test_rates(schedule, expected):
     for step in range(1, 24):
         wanted = 0.3 * step / 5 if step < 5 else expected(step)
         assert rate(step, options) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@pytest.mark.parametrize("warmup", [0, 3, 7])
+def test_every_step_changes_something(schedule, warmup):
+    """Also the last one of rates that end at 0."""
+    options = TrainingOptions(max_steps=7, learning_rate=0.3, schedule=schedule, warmup=warmup)
+    rates = [rate(step, options) for step in range(1, 8)]
+    assert all(value > 0.01 for value in rates)
+    assert rate(8, options) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_noam():
@@ -97,6 +107,16 @@ def test_some_parameters_learn_slower():
     steps = {name: (before[name] - parameter).mean().item() for name, parameter in model.named_parameters()}
     expected = {"0.weight": 0.5, "0.bias": 0.25, "1.weight": 0.125, "1.bias": 0.25}
     assert steps == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("ends", [("weight", "1.weight"), ("1.weight", "weight")])
+def test_of_several_ends_of_a_name_the_longest_counts(ends):
+    """In any order: that of a table of TOML means nothing, and is not that of settings that were merged."""
+    shares = {"weight": 0.5, "1.weight": 0.25}
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 5))
+    optimizer = make_optimizer(model, TrainingOptions(max_steps=1, lr_multipliers={end: shares[end] for end in ends}))
+    found = {p: group["share"] for group in optimizer.param_groups for p in group["params"]}
+    assert [found[p] for p in model.parameters()] == [0.5, 1.0, 0.25, 1.0]
 
 
 def test_rates_of_no_parameter():

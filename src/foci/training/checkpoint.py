@@ -37,6 +37,8 @@ from foci.training.named_tensors import check_weights, put_weights
 
 MODEL, OPTIMIZER, RANDOM, STATE = "model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"
 AVERAGED = "averaged"
+_ASIDE = ".tmp-aside-"
+"""How the name of a checkpoint begins while one of its step takes its place."""
 _FORMAT = 2
 _NAME = re.compile(r"step-\d+")
 
@@ -54,9 +56,14 @@ class Saved(NamedTuple):
 class Checkpoints:
     """The checkpoints of a run: saves them, removes old ones, finds the newest valid one and the best one.
 
+    Of each checkpoint that is kept the best one of its time is kept too.
+
     Args:
         folder: their folder.
-        save_total_limit: number of newest checkpoints to keep; the best one is kept as well.
+        save_total_limit: number of newest checkpoints to keep.
+        average_last: number of newest checkpoints to keep among those of multiples of ``save_every``, for an average
+            that does not depend on when else one was saved.
+        save_every: steps between those.
 
     Example:
         >>> import tempfile
@@ -67,9 +74,11 @@ class Checkpoints:
         ['step-00000002']
     """
 
-    def __init__(self, folder: Path, *, save_total_limit: int = 1) -> None:
+    def __init__(
+        self, folder: Path, *, save_total_limit: int = 1, average_last: int = 0, save_every: int | None = None
+    ) -> None:
         self.folder = folder
-        self.save_total_limit = save_total_limit
+        self.save_total_limit, self.average_last, self.save_every = save_total_limit, average_last, save_every
 
     def all(self) -> list[Path]:
         """Return the folders of all checkpoints, oldest first."""
@@ -82,15 +91,29 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def save(self, step: int, saved: Saved) -> Path:
-        """Write a checkpoint and remove those that need not be kept; ``state["best"]`` is the step to keep."""
+        """Write a checkpoint; remove those that need not be kept, and the average, which is of an earlier step."""
         path = self.path(step)
-        self._write(path, saved)
-        best = saved.state["best"]
-        kept = {*self.all()[-self.save_total_limit :], *([] if best is None else [self.path(best)])}
+        self._write(path, saved, outdated=path.with_name(AVERAGED))
+        newest = {*self.all()[-self.save_total_limit :], *self.to_average()}
+        kept = newest | {self._best_of(one) for one in newest}
         for old in self.all():
             if old not in kept:
                 _remove(old)
         return path
+
+    def to_average(self) -> list[Path]:
+        """Return the newest ``average_last`` checkpoints of multiples of ``save_every``, oldest first."""
+        if self.save_every is None or self.average_last < 1:
+            return []
+        return [path for path in self.all() if _step(path) % self.save_every == 0][-self.average_last :]
+
+    def _best_of(self, path: Path) -> Path:
+        """Return the best checkpoint when this one was written; itself if there was none, or if it is damaged."""
+        try:
+            best = read_state(path)["best"]
+        except CheckpointError:
+            return path
+        return path if best is None else self.path(best)
 
     def newest_good(self, log: Callable[[str], None]) -> Path | None:
         """Return the newest checkpoint that is valid, None if there is none at all.
@@ -118,12 +141,12 @@ class Checkpoints:
         return good
 
     def best(self) -> Path:
-        """Return the checkpoint with the best validation; the newest one in a run that has not validated yet."""
+        """Return the checkpoint with the best validation; the newest one if there is none, or if it was removed."""
         checkpoints = self.all()
         if not checkpoints:
             raise CheckpointError(f"{self.folder}: no checkpoint here. Train the run first.")
         best = read_state(checkpoints[-1])["best"]
-        return checkpoints[-1] if best is None else self.path(best)
+        return checkpoints[-1] if best is None or not self.path(best).exists() else self.path(best)
 
     def save_average(self, paths: Sequence[Path], state: dict[str, Any]) -> Path:
         """Write the average of these checkpoints' weights as ``averaged``, replacing an older one."""
@@ -133,11 +156,16 @@ class Checkpoints:
         return path
 
     def tidy(self) -> None:
-        """Remove folders that a killed process left half-written or half-removed."""
+        """Remove folders that a killed process left half-written or half-removed; what it had put aside comes back."""
+        for left in self.folder.glob(f"{_ASIDE}*"):
+            path = left.with_name(left.name.removeprefix(_ASIDE))
+            if not path.exists():
+                left.rename(path)
         for left in self.folder.glob(".tmp-*"):
             shutil.rmtree(left)
 
-    def _write(self, path: Path, saved: Saved) -> None:
+    def _write(self, path: Path, saved: Saved, outdated: Path | None = None) -> None:
+        """Write a folder, in place of one of its name and of what is ``outdated`` by it."""
         temporary = self.folder / f".tmp-{path.name}-{os.getpid()}"
         try:
             self.folder.mkdir(exist_ok=True)  # without those above it: a run that was moved is not begun anew
@@ -145,9 +173,13 @@ class Checkpoints:
                 shutil.rmtree(temporary)
             temporary.mkdir()
             _write_files(temporary, path, saved)
+            if outdated is not None and outdated.exists():
+                _remove(outdated)
+            aside = path.with_name(_ASIDE + path.name)
             if path.exists():
-                _remove(path)
+                path.rename(aside)
             temporary.rename(path)
+            shutil.rmtree(aside, ignore_errors=True)
         except (OSError, SafetensorError) as error:
             raise CheckpointError(
                 f"{path}: the checkpoint cannot be written ({error}). Free space on the disk, then resume; older "
@@ -156,6 +188,10 @@ class Checkpoints:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         _flush(self.folder)
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
 
 
 def _write_files(folder: Path, path: Path, saved: Saved) -> None:

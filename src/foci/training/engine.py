@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -44,8 +44,9 @@ _REMEDY = "Lower the learning rate, use a longer warm-up, clip harder, or look f
 class TrainState:
     """The progress of a run, saved with every checkpoint.
 
-    ``best`` is the step of the best validation, ``worse`` the number of validations since; ``window`` holds the sums
-    for the next line of the metrics.
+    ``best`` is the step of the best validation by ``best_metric``, ``worse`` the number of validations since;
+    ``window`` holds the sums for the next line of the metrics, ``took`` the seconds of the latest validation and of
+    the latest checkpoint.
     """
 
     step: int = 0
@@ -53,11 +54,17 @@ class TrainState:
     count: int = 0
     seconds: float = 0.0
     best: int | None = None
+    best_metric: str | None = None
     best_value: float | None = None
     worse: int = 0
     validated: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     window: dict[str, float] = field(default_factory=dict)
+    took: dict[str, float] = field(default_factory=dict)
+
+    def ending(self, options: TrainingOptions) -> float:
+        """Return the seconds that the end of the training will take, with an average that is validated too."""
+        return sum(self.took.values()) * (2 if options.average_last > 1 else 1)
 
 
 _saved_state = TypeAdapter(TrainState)
@@ -68,6 +75,13 @@ class StepFlags(NamedTuple):
 
     interrupted: bool
     save_due: bool
+
+
+class StepTimes(NamedTuple):
+    """Seconds of training at the beginning of a step, and when its gradient is known."""
+
+    began: float
+    now: float
 
 
 @dataclass(frozen=True)
@@ -122,51 +136,9 @@ def fit(
         interrupts = stack.enter_context(Interrupts())
         if options.compile:
             stack.enter_context(_compiled(trainer.module))
-        metrics = stack.enter_context(_metrics(run, options, train_state.step))
+        trainer.metrics = stack.enter_context(_metrics(run, options, train_state.step))
         trainer.module.train()
-        stream = iter(batches)
-        reason = _reason(train_state, options, interrupted=False)
-        started, saved_at = time.monotonic() - train_state.seconds, time.monotonic()
-
-        while reason is None:
-            began = time.monotonic()
-            if isinstance(objective, StepObjective):
-                objective.begin_step(train_state.step + 1)
-            sums = trainer.gradient(stream)
-            now = time.monotonic()
-            save_due = now - saved_at >= (options.save_seconds or math.inf)
-            sums, flags, seconds = trainer.reduce_over_processes(
-                sums, StepFlags(interrupts.requested, save_due), now - started
-            )
-            learning_rate = rate(train_state.step + 1, options, seconds)
-            norm = trainer.update(train_state, sums, learning_rate)
-
-            train_state.step += 1
-            train_state.count += round(sums["count"])
-            train_state.epoch = batches.state_dict().get("epoch", 0)
-            # The step alone: validations and checkpoints do not count for the speed.
-            for name, value in (sums | {"steps": 1, "seconds": time.monotonic() - began}).items():
-                train_state.window[name] = train_state.window.get(name, 0.0) + value
-            train_state.seconds = seconds
-            speed = sums["count"] / max(train_state.window["seconds"] / train_state.window["steps"], 1e-9)
-            share, left = _ahead(train_state, options)
-            progress.show(train_state.step, share, sums["total"] / sums["count"], speed, left)
-            if train_state.step % options.metrics_every == 0:
-                metrics(_line(train_state, learning_rate, norm))
-                train_state.window = {}
-
-            reason = _reason(train_state, options, interrupted=flags.interrupted)
-            ending = reason is not None and reason != "interrupted"
-            better = False
-            if options.eval_every is not None and (train_state.step % options.eval_every == 0 or ending):
-                better = trainer.validate(train_state)
-                metrics({"kind": "valid", "step": train_state.step, **train_state.metrics})
-                reason = reason or _reason(train_state, options, interrupted=False)
-            at_step = options.save_every is not None and train_state.step % options.save_every == 0
-            if better or flags.save_due or at_step or reason is not None:
-                trainer.save(train_state)
-                saved_at = time.monotonic()
-        return trainer.finish(train_state, reason)
+        return trainer.finish(train_state, trainer.train(train_state, interrupts))
 
 
 class _Trainer:
@@ -193,7 +165,13 @@ class _Trainer:
         self.module = model
         self.model = distribute(fabric, self.module)
         self.optimizer = make_optimizer(self.module, options)
-        self.store = Checkpoints(run.checkpoints, save_total_limit=max(options.save_total_limit, options.average_last))
+        self.store = Checkpoints(
+            run.checkpoints,
+            save_total_limit=options.save_total_limit,
+            average_last=options.average_last,
+            save_every=options.save_every,
+        )
+        self.metrics: Callable[[dict[str, Any]], None] = lambda line: None
 
     def restore(self) -> TrainState:
         """Load the newest good checkpoint, if there is one."""
@@ -217,7 +195,73 @@ class _Trainer:
         if numbers:  # none: there was no process of this rank when the checkpoint was written; it keeps its new seed
             restore_random_state(numbers)
         self.progress.log(f"resuming from {path}, step {train_state.step}")
+        self._check_best(train_state)
         return train_state
+
+    def _check_best(self, train_state: TrainState) -> None:
+        """Forget the best checkpoint if it is no longer there, or was chosen by another metric."""
+        if train_state.best is None:
+            return
+        metric, best = self.options.metric_for_best_model, self.store.path(train_state.best)
+        if train_state.best_metric != metric:
+            why = f"it was chosen by {train_state.best_metric}, and metric_for_best_model is now {metric}"
+        elif not best.exists():
+            why = f"{best} is missing"
+        else:
+            return
+        self.progress.log(f"the best checkpoint of step {train_state.best} is forgotten: {why}")
+        train_state.best = train_state.best_metric = train_state.best_value = None
+        train_state.worse = 0
+
+    def train(self, train_state: TrainState, interrupts: Interrupts) -> str:
+        """Take steps until the training ends, and return the reason."""
+        options, stream = self.options, iter(self.batches)
+        reason = _reason(train_state, options)
+        if reason is not None and options.eval_every is not None and train_state.validated < train_state.step:
+            self.validate(train_state)  # the last step was interrupted before it was validated
+            self.save(train_state)
+        started, saved_at = time.monotonic() - train_state.seconds, time.monotonic()
+        while reason is None:
+            began = time.monotonic()
+            if isinstance(self.objective, StepObjective):
+                self.objective.begin_step(train_state.step + 1)
+            sums = self.gradient(stream)
+            now = time.monotonic()
+            flags = StepFlags(interrupts.requested, now - saved_at >= (options.save_seconds or math.inf))
+            times = StepTimes(began - started, now - started)
+            sums, flags, times = self.reduce_over_processes(sums, flags, times)
+            learning_rate = rate(train_state.step + 1, options, times.began + train_state.ending(options))
+            norm = self.update(train_state, sums, learning_rate)
+
+            train_state.step += 1
+            self.run.unused = False
+            train_state.count += round(sums["count"])
+            train_state.epoch = self.batches.state_dict().get("epoch", 0)
+            # The step alone: validations and checkpoints do not count for the speed.
+            for name, value in (sums | {"steps": 1, "seconds": time.monotonic() - began}).items():
+                train_state.window[name] = train_state.window.get(name, 0.0) + value
+            train_state.seconds = times.now
+            self._show(train_state, sums)
+            if train_state.step % options.metrics_every == 0:
+                self.metrics(_line(train_state, learning_rate, norm))
+                train_state.window = {}
+
+            reason = "interrupted" if flags.interrupted else _reason(train_state, options)
+            ending = reason is not None and reason != "interrupted"
+            better = False
+            if options.eval_every is not None and (train_state.step % options.eval_every == 0 or ending):
+                better = self.validate(train_state)
+                reason = reason or _reason(train_state, options)
+            at_step = options.save_every is not None and train_state.step % options.save_every == 0
+            if better or flags.save_due or at_step or reason is not None:
+                self.save(train_state)
+                saved_at = time.monotonic()
+        return reason
+
+    def _show(self, train_state: TrainState, sums: Mapping[str, float]) -> None:
+        speed = sums["count"] / max(train_state.window["seconds"] / train_state.window["steps"], 1e-9)
+        share, left = _ahead(train_state, self.options)
+        self.progress.show(train_state.step, share, sums["total"] / sums["count"], speed, left)
 
     def gradient(self, stream: Iterator[Any]) -> dict[str, float]:
         """Accumulate the gradient of the summed totals in the parameters; return the sums of this process."""
@@ -235,19 +279,20 @@ class _Trainer:
         return sums
 
     def reduce_over_processes(
-        self, sums: dict[str, float], flags: StepFlags, seconds: float
-    ) -> tuple[dict[str, float], StepFlags, float]:
+        self, sums: dict[str, float], flags: StepFlags, times: StepTimes
+    ) -> tuple[dict[str, float], StepFlags, StepTimes]:
         """Return the sums over all processes, each flag if any process has set it, and the first one's clock.
 
         Each process has its own clock and its own signals, and all must come to the same decisions.
         """
         if self.fabric.world_size == 1:
-            return sums, flags, seconds
-        clock = seconds if self.fabric.global_rank == 0 else 0.0
-        together = torch.tensor([*sums.values(), *flags, clock], dtype=torch.float64, device=self.fabric.device)
+            return sums, flags, times
+        clock = times if self.fabric.global_rank == 0 else (0.0, 0.0)
+        together = torch.tensor([*sums.values(), *flags, *clock], dtype=torch.float64, device=self.fabric.device)
         torch.distributed.all_reduce(together)
         values = together.tolist()
-        return dict(zip(sums, values)), StepFlags(*(value > 0 for value in values[len(sums) : -1])), values[-1]
+        flagged = StepFlags(*(value > 0 for value in values[len(sums) : -len(times)]))
+        return dict(zip(sums, values)), flagged, StepTimes(*values[-len(times) :])
 
     def update(self, train_state: TrainState, sums: dict[str, float], learning_rate: float) -> float:
         """Divide the gradient by the count, clip it, and step. Return its norm before clipping."""
@@ -272,9 +317,11 @@ class _Trainer:
 
     def validate(self, train_state: TrainState) -> bool:
         """Record the metrics of the held-out set; return whether they are the best so far."""
-        options = self.options
+        options, began = self.options, time.monotonic()
         train_state.metrics, train_state.validated = self._metrics(), train_state.step
+        self._took(train_state, "validation", began)
         self.progress.log(f"step {train_state.step}: validation: {metrics_text(train_state.metrics)}")
+        self.metrics({"kind": "valid", "step": train_state.step, **train_state.metrics})
         if options.metric_for_best_model is None:
             return False
         if options.metric_for_best_model not in train_state.metrics:
@@ -288,12 +335,19 @@ class _Trainer:
         )
         if better:
             train_state.best, train_state.best_value, train_state.worse = train_state.step, value, 0
+            train_state.best_metric = options.metric_for_best_model
         else:
             train_state.worse += 1
         return better
 
+    def _took(self, train_state: TrainState, what: str, began: float) -> None:
+        """Record how long something took on the first process; the others wait for it."""
+        train_state.took[what] = self.fabric.broadcast(time.monotonic() - began)
+        train_state.seconds += train_state.took[what]
+
     def save(self, train_state: TrainState) -> None:
         """Write a checkpoint; raise if a weight is not finite, so that the last good one stays the newest."""
+        began = time.monotonic()
         model, ties = weights(self.module)
         broken = [name for name, value in model.items() if value.is_floating_point() and not value.isfinite().all()]
         if broken:
@@ -311,13 +365,14 @@ class _Trainer:
             random = {f"{rank}/{name}": value for rank, state in enumerate(numbers) for name, value in state.items()}
             state = {
                 "best": train_state.best,
+                "best_metric": train_state.best_metric,
                 "step": train_state.step,
                 "metrics": train_state.metrics if train_state.validated == train_state.step else {},
                 "train_state": asdict(train_state),
                 "data": self.batches.state_dict(),
             }
             self.store.save(train_state.step, Saved(model, ties, optimizer, random, state))
-        self.fabric.barrier()
+        self._took(train_state, "checkpoint", began)
 
     def finish(self, train_state: TrainState, reason: str) -> TrainingResult:
         """Average the weights if configured, and return how the run ended."""
@@ -327,8 +382,13 @@ class _Trainer:
             self.progress.log(
                 f"interrupted at step {train_state.step}; saved as {last}. To go on: {self.run.resume_hint}."
             )
+        elif self.options.average_last > 1 and len(newest := self.store.to_average()) < 2:
+            self.progress.log(
+                f"no average: {len(newest)} checkpoints of multiples of save_every = {self.options.save_every} steps, "
+                "expected 2 or more. Lower save_every."
+            )
         elif self.options.average_last > 1:
-            newest = self.store.all()[-self.options.average_last :]
+            began = time.monotonic()
             averaged = self._save_average(newest, train_state.step, {})
             if self.options.eval_every is not None:
                 load_weights(self.module, averaged)
@@ -336,6 +396,7 @@ class _Trainer:
                 load_weights(self.module, last)
                 self._save_average(newest, train_state.step, metrics)
                 self.progress.log(f"averaged weights: {metrics_text(metrics)}")
+            self._took(train_state, "average", began)
         self.progress.log(f"finished ({reason}) at step {train_state.step}; checkpoints in {self.store.folder}")
         best = None if train_state.best is None else self.store.path(train_state.best)
         return TrainingResult(
@@ -381,13 +442,11 @@ class _Trainer:
         return f"the last good checkpoint is {checkpoints[-1]}" if checkpoints else "there is no checkpoint yet"
 
 
-def _reason(train_state: TrainState, options: TrainingOptions, *, interrupted: bool) -> str | None:
-    if interrupted:
-        return "interrupted"
+def _reason(train_state: TrainState, options: TrainingOptions) -> str | None:
     limits = {
         "max_steps": (train_state.step, options.max_steps),
         "max_epochs": (train_state.epoch, options.max_epochs),
-        "time_limit": (train_state.seconds, options.time_limit),
+        "time_limit": (train_state.seconds + train_state.ending(options), options.time_limit),
         "patience": (train_state.worse, options.patience),
     }
     return next((name for name, (now, limit) in limits.items() if limit is not None and now >= limit), None)
@@ -395,9 +454,10 @@ def _reason(train_state: TrainState, options: TrainingOptions, *, interrupted: b
 
 def _ahead(train_state: TrainState, options: TrainingOptions) -> tuple[float, float | None]:
     """Return the completed share of the training and the seconds left; None where they depend on the data."""
+    spent = train_state.seconds + train_state.ending(options)
     shares = [
         done / limit
-        for done, limit in ((train_state.step, options.max_steps), (train_state.seconds, options.time_limit))
+        for done, limit in ((train_state.step, options.max_steps), (spent, options.time_limit))
         if limit is not None
     ]
     if not shares:

@@ -1,18 +1,18 @@
 """Optimizers and learning rates.
 
-A rate is a function of the step and, where a time limit ends the training, of the seconds so far, which checkpoints
+A rate is a function of the step and, where a time limit ends the training, of the seconds before it, which checkpoints
 keep. With w the warm-up and s the step counted from 1, all rates rise linearly until s = w, and then
 
     constant        η
     inverse_sqrt    η √(w / s)
-    linear          η (1 - (1 - f) p),                       p = (s - w) / (max_steps - w)
+    linear          η (1 - (1 - f) p),                       p = (s - w) / (max_steps - w + 1)
     cosine          η (f + (1 - f) (1 + cos πp) / 2)
     noam            η d^-½ min(s^-½, s w^-3/2)
 
-where f is the share of the rate to end at. Where a time limit will end the training before max_steps, as it seems so
-far (seconds / time_limit > s / max_steps), the rates of linear and cosine, their warm-up included, are never above
-those of p = seconds / time_limit, so that they end when the time does. noam is equation 3 of "Attention Is All You
-Need" (2017).
+where f is the share of the rate to end at; p is 1 at the step after the last one, so that no step has a rate of 0.
+Where a time limit will end the training before max_steps, as it seems so far (seconds / time_limit > (s - 1) /
+max_steps), the rates of linear and cosine, their warm-up included, are never above those of p = seconds / time_limit,
+so that they end when the time does. noam is equation 3 of "Attention Is All You Need" (2017).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from foci.training.options import TrainingOptions
 
 
 def rate(step: int, options: TrainingOptions, seconds: float = 0.0) -> float:
-    """Return the learning rate of a step, counted from 1, after these seconds of training.
+    """Return the learning rate of a step, counted from 1, that begins after these seconds of training.
 
     Example:
-        >>> options = TrainingOptions(max_steps=10, learning_rate=1.0, schedule="linear", warmup=2)
-        >>> [rate(step, options) for step in (1, 2, 6, 10)]
-        [0.5, 1.0, 0.5, 0.0]
+        >>> options = TrainingOptions(max_steps=9, learning_rate=1.0, schedule="linear", warmup=2)
+        >>> [rate(step, options) for step in (1, 2, 6, 9)]
+        [0.5, 1.0, 0.5, 0.125]
     """
     highest, warmup = options.learning_rate, options.warmup
     if options.schedule == "noam":
@@ -47,7 +47,7 @@ def rate(step: int, options: TrainingOptions, seconds: float = 0.0) -> float:
         return highest
     if options.max_steps is None:
         return timed
-    return min(_decayed(options, (step - warmup) / max(options.max_steps - warmup, 1)), timed)
+    return min(_decayed(options, (step - warmup) / max(options.max_steps - warmup + 1, 1)), timed)
 
 
 def _share_of_time(step: int, options: TrainingOptions, seconds: float) -> float:
@@ -55,7 +55,7 @@ def _share_of_time(step: int, options: TrainingOptions, seconds: float) -> float
     if options.time_limit is None or options.schedule not in ("linear", "cosine"):
         return 0.0
     share = seconds / options.time_limit
-    return 0.0 if options.max_steps is not None and share <= step / options.max_steps else share
+    return 0.0 if options.max_steps is not None and share <= (step - 1) / options.max_steps else share
 
 
 def _decayed(options: TrainingOptions, done: float) -> float:
@@ -74,10 +74,11 @@ def make_optimizer(model: nn.Module, options: TrainingOptions) -> torch.optim.Op
     if not learning:
         raise ConfigError(f"{type(model).__name__} has no parameter that requires a gradient: nothing to train.")
     check_rates(model, options)
+    specific = sorted(options.lr_multipliers, key=len, reverse=True)  # tables of TOML have no order
     groups: dict[tuple[str, float, float], list[nn.Parameter]] = {}
     for_muon = _matrices(model, options) if options.optimizer == "muon" else set()
     for name, parameter in learning.items():
-        share = next((share for end, share in options.lr_multipliers.items() if name.endswith(end)), 1.0)
+        share = next((options.lr_multipliers[end] for end in specific if name.endswith(end)), 1.0)
         kind = "muon" if name in for_muon else "adam"
         decay = options.weight_decay if parameter.dim() > 1 else 0.0
         groups.setdefault((kind, decay, share), []).append(parameter)

@@ -36,7 +36,8 @@ class TrainingOptions:
     max_epochs: Count | None = None
     """Stop after this many epochs."""
     time_limit: Seconds | None = None
-    """Stop cleanly after this many seconds of training, counted over all sessions of the run."""
+    """Stop cleanly after this many seconds of training, counted over all sessions of the run, with all validations and
+    checkpoints; once these have been measured, the time that the last of them take is left for them."""
     patience: Count | None = None
     """Stop after this many validations in a row that did not improve on the best one."""
 
@@ -54,7 +55,8 @@ class TrainingOptions:
     learning_rate: Factor = 1e-3
     """The highest learning rate of the schedule; for noam, the factor in front of it."""
     lr_multipliers: Mapping[str, Factor] = field(default_factory=dict)
-    """Shares of the learning rate for some parameters, by the end of their names, for example {"score.weight": 0.1}."""
+    """Shares of the learning rate for some parameters, by the end of their names, for example {"score.weight": 0.1}. Of
+    several ends of one name the longest counts."""
     betas: tuple[Decay, Decay] = (0.9, 0.98)
     """Adam's decay rates of the moving averages of the gradient and of its square."""
     eps: Annotated[float, Gt(0), Le(1)] = 1e-9
@@ -69,7 +71,7 @@ class TrainingOptions:
     model_dim: Count | None = None
     """Width of the model, which the noam schedule is scaled by."""
     min_lr_ratio: Annotated[float, Ge(0), Le(1)] = 0.0
-    """Final learning rate of cosine and linear, as a share of the learning rate."""
+    """Where cosine and linear end, as a share of the learning rate: what a step after the last one would have."""
 
     max_grad_norm: Annotated[float, Gt(0), Le(1e9)] | None = 1.0
     """Largest L2 norm of the gradient over all weights; longer gradients are scaled down to it. None never clips."""
@@ -99,9 +101,10 @@ class TrainingOptions:
     save_seconds: Seconds | None = 600.0
     """Seconds between checkpoints, in addition to save_every. One is always written at the end."""
     save_total_limit: Count = 1
-    """Newest checkpoints to keep, in addition to the best one."""
+    """Newest checkpoints to keep, in addition to the best one of each one's time."""
     average_last: Annotated[int, Ge(0)] = 0
-    """Newest checkpoints whose weights are averaged at the end; they are kept too. Below 2: no average."""
+    """Checkpoints whose weights are averaged at the end: the newest of those of every save_every steps, which are kept
+    until then. Below 2: no average."""
 
     metrics_every: Count = 10
     """Steps between lines of metrics.jsonl; each line covers all steps since the previous one."""

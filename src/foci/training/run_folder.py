@@ -166,7 +166,7 @@ class RunFolder:
         self.resume_hint = resume_hint
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
-        self.is_new = False
+        self.unused = False
         self._lock: TextIO | None = None
         self._folder: int | None = None
         if not main:
@@ -175,7 +175,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
-            self.is_new = not _inside(self.path)
+            self.unused = not _inside(self.path)
             self._write(config, files or {}, log or log_to_stderr)
         except BaseException as error:
             self.remove_if_unused()
@@ -204,9 +204,8 @@ class RunFolder:
             self._folder = None
 
     def remove_if_unused(self) -> None:
-        """Remove the folder of a run that this object started and that has not completed a step."""
-        used = self.metrics.exists() and any(read_metrics(self.metrics))
-        if self.main and self.is_new and self._is_in_place() and not used and not any(self.checkpoints.glob("step-*")):
+        """Remove the folder of a run that this object started and that has not completed a step (``unused``)."""
+        if self.main and self.unused and self._is_in_place():
             self.close()
             shutil.rmtree(self.path)
 

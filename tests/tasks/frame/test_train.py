@@ -101,6 +101,38 @@ def test_the_trial_of_the_longest_batch_changes_nothing(tmp_path, monkeypatch):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_the_longest_batch_is_tried_in_the_precision_of_the_training(tmp_path, monkeypatch):
+    whole, seen = Memorize.loss, []
+
+    def loss(self, model, batch):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return whole(self, model, batch)
+
+    monkeypatch.setattr(Memorize, "loss", loss)
+    for precision in ("bfloat16", "float32"):
+        changes = {"training.precision": precision, "training.max_steps": 1}
+        train("memorize", configs.put(Memorize.Config.smallest, changes), out=tmp_path / precision, **SILENT)
+    assert seen == [True] * 3 + [False] * 3
+
+
+def test_a_usual_warm_up_fits_into_the_steps_and_one_that_is_given_is_doubted(tmp_path):
+    said = []
+    tables = {**Classify.Config.smallest, "training": {"max_steps": 3, "eval_every": 3}}
+    train("classify", tables, out=tmp_path / "fits", log=said.append)
+    assert foci.load(tmp_path / "fits").config.training.warmup == 1
+    assert "training.warmup = 1: a tenth of training.max_steps = 3, which is less than the usual warm-up of 50" in said
+    train("classify", configs.put(tables, {"training.warmup": 5}), out=tmp_path / "given", log=said.append)
+    assert foci.load(tmp_path / "given").config.training.warmup == 5
+    assert any("the rate only reaches 60% of training.learning_rate" in text for text in said)
+
+
+def test_an_average_without_an_interval_is_refused(tmp_path):
+    tables = configs.put(Memorize.Config.smallest, {"training.average_last": 2})
+    with pytest.raises(ConfigError, match="average_last is 2, but training.save_every is not set"):
+        train("memorize", tables, out=tmp_path / "run", **SILENT)
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_summary_names_model_steps_and_time(tmp_path):
     said = []
     train("classify", Classify.Config.smallest, out=tmp_path / "run", log=said.append)

@@ -31,7 +31,6 @@ from foci.tasks.frame.task import (
     silent,
 )
 from foci.training.checkpoint import AVERAGED, Checkpoints, check_fits, load_weights, read_state
-from foci.training.options import TrainingOptions
 from foci.training.run_folder import read_config
 
 EMPTY = "the input is empty, so nothing was predicted"
@@ -187,7 +186,7 @@ def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
         for group in ("calibration/", "mixture/")
     )
     task.baselines = baselines.read(path)
-    return Predictor(path, task, assets, model, describe_checkpoint(path, chosen, task.config.training))
+    return Predictor(path, task, assets, model, describe_checkpoint(path, chosen))
 
 
 @contextmanager
@@ -205,16 +204,16 @@ def in_memory(what: Callable[[], str], remedy: str, kind: type[FociError] = Trai
         raise kind(f"{what()} does not fit in memory ({reason}). {remedy}") from error
 
 
-def describe_checkpoint(run: Path, chosen: Path, training: TrainingOptions) -> str:
+def describe_checkpoint(run: Path, chosen: Path) -> str:
     """Return which weights of a run these are."""
     if chosen.name == AVERAGED:
         steps = [int(name.removeprefix("step-")) for name in read_state(chosen)["average_of"]]
         return f"averaged: the mean of {len(steps)} checkpoints, of steps {steps[0]:,} to {steps[-1]:,}"
     last = Checkpoints(run / "checkpoints").all()[-1]
     step = f"step {int(chosen.name.removeprefix('step-')):,}"
-    best = read_state(last)["best"]
-    if best is not None and Checkpoints(run / "checkpoints").path(best) == chosen:
-        return f"{step}, the best by validation ({training.metric_for_best_model})"
+    state = read_state(last)
+    if state["best"] is not None and Checkpoints(run / "checkpoints").path(state["best"]) == chosen:
+        return f"{step}, the best by validation ({state.get('best_metric')})"
     return f"{step}, the last" if chosen == last else step
 
 

@@ -29,7 +29,7 @@ from foci.tasks.frame import config as configs
 from foci.tasks.frame.held_out import FILE, Fingerprint, log_overlap
 from foci.tasks.frame.init_from import check_run, take_weights
 from foci.tasks.frame.predictor import asset_reader, in_memory, task_of
-from foci.tasks.frame.task import Log, Shard, Splits, Task, find, silent
+from foci.tasks.frame.task import Log, Shard, Splits, Suited, Task, find, silent
 from foci.training.checkpoint import Checkpoints, building_within, read_state
 from foci.training.deferred import Deferred
 from foci.training.devices import autocast, distribute, launched, shards
@@ -177,6 +177,11 @@ def _check_training(kind: type[Task], options: TrainingOptions) -> None:
                 f"training.greater_is_better is {str(options.greater_is_better).lower()}, but {best} is better when it "
                 f"is {kind.metrics[best]}. Leave the setting out."
             )
+    if options.average_last > 1 and options.save_every is None:
+        raise ConfigError(
+            f"training.average_last is {options.average_last}, but training.save_every is not set: averaged are the "
+            "checkpoints of every so many steps. Set training.save_every."
+        )
     if options.tensorboard:
         try:
             import torch.utils.tensorboard  # noqa: F401
@@ -194,6 +199,11 @@ def _train(
     if given is not None:
         task.config = _suited(task, splits, given, log)
     options: TrainingOptions = task.config.training
+    if options.max_steps is not None and options.warmup > options.max_steps:
+        log(
+            f"warning: training.warmup is {options.warmup:,}, but training.max_steps {options.max_steps:,}: the rate "
+            f"only reaches {options.max_steps / options.warmup:.0%} of training.learning_rate. Lower training.warmup."
+        )
     log("preparing the data")
     assets = _assets(task, splits, out if resume and (out / "config.json").exists() else None, fabric, log)
     checkpoints = Checkpoints(out / "checkpoints").all() if resume else []
@@ -267,11 +277,20 @@ def _suited(task: Task, splits: Splits, given: Mapping[str, Any], log: Log) -> A
     """Return the configuration with what suits the data where nothing was given, and log each such setting."""
     tables = to_tables(task.config)
     given = {name: to_tables(table) if is_dataclass(table) else table for name, table in given.items()}
-    for path, (value, reason) in task.suited(splits).items():
+    for path, (value, reason) in {**_warmup_that_fits(task.config.training), **task.suited(splits)}.items():
         if not configs.has(given, path):
             log(f"{path} = {configs.to_toml(value)}: {reason}")
             tables = configs.put(tables, {path: value})
     return build(task.Config, tables, "settings that suit the data")
+
+
+def _warmup_that_fits(options: TrainingOptions) -> dict[str, Suited]:
+    """Return a shorter warm-up than the usual one if the training would end before it."""
+    steps = options.max_steps
+    if steps is None or options.warmup <= steps:
+        return {}
+    reason = f"a tenth of training.max_steps = {steps:,}, which is less than the usual warm-up of {options.warmup:,}"
+    return {"training.warmup": Suited(max(1, steps // 10), reason)}
 
 
 def _assets(task: Task, splits: Splits, run: Path | None, fabric: Fabric, log: Log) -> Any:
