@@ -267,6 +267,7 @@ def _are_files(value: object) -> bool:
 
 _STATE: Mapping[str, Callable[[object], bool]] = {
     "best": lambda value: value is None or _is_step(value),
+    "best_metric": lambda value: value is None or isinstance(value, str),
     "files": _are_files,
     "ties": lambda value: isinstance(value, dict) and all(isinstance(name, str) for name in value.values()),
     "data": lambda value: value is None or isinstance(value, dict),  # None: an average of several has no such value
