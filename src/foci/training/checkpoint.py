@@ -82,9 +82,8 @@ class Checkpoints:
 
     def all(self) -> list[Path]:
         """Return the folders of all checkpoints, oldest first."""
-        steps = {path: path.name.removeprefix("step-") for path in self.folder.glob("step-*")}
         # By number: from step 100,000,000 on names have nine digits.
-        return sorted((path for path, step in steps.items() if step.isdecimal()), key=lambda path: int(steps[path]))
+        return sorted((path for path in self.folder.glob("step-*") if path.name[5:].isdecimal()), key=_step)
 
     def path(self, step: int) -> Path:
         """Return the folder of the checkpoint of a step."""
