@@ -124,13 +124,14 @@ def test_the_early_stop_changes_nothing(seed: int, size: int, n_best: int, alpha
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("beta", [0.3, 2.0])
-def test_coverage_follows_its_hypothesis(seed: int, beta: float) -> None:
-    """Hypotheses are reordered and sources dropped: the coverage of each must follow."""
+@pytest.mark.parametrize("steps", [2, 9])
+def test_coverage_follows_its_hypothesis(seed: int, beta: float, steps: int) -> None:
+    """Hypotheses are reordered and sources dropped: the coverage of each must follow; few end within two steps."""
     model = TableModel(7, seed=seed)
     options = {"size": 3, "n_best": 3, "length_penalty": 0.5, "coverage_penalty": beta}
-    found = beam(model, SOURCE, VALID, constraints=GenerationConstraints(max_length=9), **options)
+    found = beam(model, SOURCE, VALID, constraints=GenerationConstraints(max_length=steps), **options)
     for row, ours in enumerate(found):
-        expected = beam_by_loops(model, row, 3, 3, 0.5, 9, beta)
+        expected = beam_by_loops(model, row, 3, 3, 0.5, steps, beta)
         assert [(h.tokens, h.finished) for h in ours] == [(h.tokens, h.finished) for h in expected]
         assert [h.score for h in ours] == pytest.approx([h.score for h in expected])
 

@@ -33,6 +33,20 @@ def test_constraints_hold_for_every_search() -> None:
                 assert math.isfinite(log_prob)
 
 
+def test_a_prefix_is_of_its_source_after_others_have_ended() -> None:
+    model = TableModel(7)
+    model.table[..., EOS] += 100.0  # every source ends where its prefix does
+    prefix = [[5], [], [4, 3, 5, 4]]
+    generator = torch.Generator().manual_seed(0)
+    constraints = GenerationConstraints(prefix=prefix)
+    for found in (
+        greedy(model, SOURCE, VALID, constraints=constraints),
+        beam(model, SOURCE, VALID, size=3, constraints=constraints),
+        sample(model, SOURCE, VALID, samples=2, generator=generator, constraints=constraints),
+    ):
+        assert [one[0].tokens for one in found] == prefix
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

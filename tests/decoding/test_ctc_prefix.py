@@ -76,6 +76,52 @@ def test_ctc_alone_and_alone_in_the_batch():
         assert len(greedy(decoder, alone, constraints=CONSTRAINTS)[0]) == 1
 
 
+def test_padded_frames_change_no_score():
+    """At every step, not only in the sum of a whole sequence, from which they cancel out."""
+    _, valid, logs = examples(2)
+    decoder, tokens = CtcJoinedDecoder(None, 1.0), (1, 3, 4, 3)
+    steps = []
+    for row, length in ((slice(0, 2), T), (slice(1, 2), int(valid[1].sum()))):
+        memory, state, rows, *_ = decoder.start(None, logs[row, :length], valid[row, :length])
+        steps.append([])
+        for token in tokens:
+            step = decoder.step(torch.full((rows,), token), memory, state)
+            steps[-1].append(step.logits[-1])
+            state = step.state
+    assert int(valid[1].sum()) < T
+    torch.testing.assert_close(*steps)
+
+
+def test_as_many_tokens_as_frames_and_the_end():
+    tokens = torch.tensor([[3, 4, 3, 4], [4, 3, 4, 0]])
+    logs = torch.nn.functional.one_hot(tokens, V).double().add(1e-6).log()
+    decoder = CtcJoinedDecoder(None, 1.0)
+    for (best,), row in zip(greedy(decoder, decoder.start(None, logs, examples()[1])), tokens.tolist()):
+        assert best.finished
+        assert best.tokens == [token for token in row if token]
+
+
+def test_sums_over_a_long_recording_are_exact():
+    frames, tokens = 1500, [3, 4, 3, 3, 4]
+    generator = torch.Generator().manual_seed(0)
+    logs = torch.randn(1, frames, V, generator=generator).mul(3)
+    logs[:, :, 0] += 12.0  # mostly blank, so that every frame counts
+    logs = logs.log_softmax(dim=-1)
+    decoder, valid = CtcJoinedDecoder(None, 1.0), torch.ones(1, frames, dtype=torch.bool)
+    constraints = GenerationConstraints(prefix=[tokens], banned=(0, 1, 3, 4))
+    ((best,),) = greedy(decoder, decoder.start(None, logs, valid), constraints=constraints)
+    assert best.finished
+    assert best.log_prob == pytest.approx(ctc_of(logs[0].double(), valid[0], tokens), abs=1e-5)
+    found = []
+    for given in (logs, logs.double()):
+        memory, state, *_ = decoder.start(None, given, valid)
+        for token in (1, *tokens):
+            step = decoder.step(torch.tensor([token]), memory, state)
+            state = step.state
+        found.append(step.logits)
+    torch.testing.assert_close(*found, rtol=1e-7, atol=0)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_samples_that_end_at_different_steps(seed):
     """CTC may allow nothing after EOS, while other samples of the source go on."""

@@ -16,6 +16,17 @@ def test_log_prob_is_the_models() -> None:
         assert best.log_prob == pytest.approx(log_prob_of(model, SOURCE[row : row + 1], tokens))
 
 
+def test_log_prob_of_a_model_in_half_precision_has_single_precision() -> None:
+    model, exact = TableModel(7, seed=2), TableModel(7, seed=2)
+    model.table = model.table.bfloat16()
+    exact.table = model.table.double()
+    constraints = GenerationConstraints(min_length=9, max_length=9)
+    for search in (greedy, beam):
+        for row, (best,) in enumerate(search(model, SOURCE, VALID, constraints=constraints)):
+            expected = log_prob_of(exact, SOURCE[row : row + 1], best.tokens)
+            assert best.log_prob == pytest.approx(expected, rel=1e-5)
+
+
 def test_a_batch_is_its_sentences_one_by_one() -> None:
     model = TableModel(7, seed=5)
     for search in (greedy, lambda *a: beam(*a, size=3, n_best=3, coverage_penalty=0.2)):

@@ -228,6 +228,15 @@ def test_reinforce_through_hard_attention_by_sampling_and_its_baseline():
     torch.testing.assert_close(surrogate.baseline, 0.8 * torch.tensor(0.4) + 0.2 * reward.mean())
 
 
+def test_no_gradient_passes_to_the_reward_or_the_baseline():
+    log_prob, reward = torch.randn(3, 5, requires_grad=True), torch.randn(3, requires_grad=True)
+    baseline = torch.tensor(0.5, requires_grad=True)
+    surrogate = sample.reinforce(log_prob, reward, baseline)
+    found = torch.autograd.grad(surrogate.loss, [log_prob, reward, baseline], allow_unused=True)
+    torch.testing.assert_close(found[0], -(reward - baseline).detach().unsqueeze(1).expand(3, 5) / 3)
+    assert found[1:] == (None, None)
+
+
 def test_reinforce_rejects_a_reward_of_another_shape():
     with pytest.raises(ShapeError, match=r"\(3,\).*\(2, 5\)"):
         sample.reinforce(torch.zeros(2, 5), torch.zeros(3))

@@ -1,5 +1,6 @@
 """Copying: the mixture as the paper writes it, in plain loops, and its values at the limits of p_gen."""
 
+import itertools
 import math
 from functools import partial
 
@@ -76,6 +77,35 @@ def test_the_mixture_is_the_papers():
             right = mixture(row, gate, weights[b, t].tolist(), source.extended[b].tolist(), found.shape[-1])
             assert found[b, t].exp().tolist() == pytest.approx(right, abs=1e-12)
             assert sum(right) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@torch.no_grad()
+def test_a_copied_word_is_read_as_unknown(kind):
+    model = generic(MODELS[kind]())
+    source, valid, target = copied_example()
+    target[0, 2] = V + 1
+    as_unknown = target.masked_fill(target >= V, 3)
+    torch.testing.assert_close(model(source, valid, target).logits, model(source, valid, as_unknown).logits)
+    memory, state = model.start(source, valid)
+    one, other = (model.step(tokens[:, 2], memory, state).logits for tokens in (target, as_unknown))
+    torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("kind", ["heads", "transformer"])
+@torch.no_grad()
+def test_the_first_head_copies(kind):
+    model = generic(MODELS[kind]())
+    nn.init.constant_(model.decoder.copying.gate.bias, -1e4)  # nothing is generated
+    source, valid, target = copied_example()
+    read = model(source, valid, target)
+    name = "decoder.cross" if kind == "heads" else "decoder.1.cross"
+    first = read.attentions[name].dense()[:, 0]
+    found = torch.zeros_like(read.logits)
+    for b, t, place in itertools.product(range(B), range(T), range(S)):
+        found[b, t, source.extended[b, place]] += first[b, t, place]
+    reads = valid.any(dim=1)
+    torch.testing.assert_close(read.logits.exp()[reads], found[reads])
 
 
 @pytest.mark.parametrize("padding", [-100, -1, 1, V - 1, 1_000_000])

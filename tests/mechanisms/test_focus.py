@@ -8,6 +8,7 @@ import torch
 import foci
 from foci import masks
 from foci.functional import windows
+from foci.functional.stepwise import near_median
 from foci.weights.sources import Windowed
 
 B, L, S, D = 2, 5, 11, 7
@@ -67,6 +68,23 @@ def test_local_p(radius):
         function.weights.dense(),
         local_by_loops(foci.functional.scores.scaled_dot(query, key), [[4.5] * L] * B, radius, [S, S], radius / 2),
     )
+
+
+def test_centers_of_half_precision_are_of_single_precision():
+    """bfloat16 rounds 0.7 · 400 = 280 by up to 1, which moves windows and their Gaussians."""
+    logits = torch.randn(3, 17).bfloat16()
+    lengths = torch.tensor([[400], [317], [5]])
+    found = windows.predicted_center(logits, lengths)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, lengths * torch.sigmoid(logits.float()))
+
+
+def test_the_median_is_the_first_position_that_reaches_one_half():
+    previous = torch.tensor([[0.25, 0.25, 0.25, 0.25], [0.5, 0.0, 0.0, 0.5], [0.0, 0.25, 0.5, 0.25], [0.0] * 4])
+    found = near_median(previous, 0, 0).squeeze(1)
+    for row, weights in zip(found.tolist(), previous.tolist()):
+        reached = [place for place in range(4) if sum(weights[: place + 1]) >= sum(weights) / 2]
+        assert [place for place, near in enumerate(row) if near] == (reached[:1] if sum(weights) else [0, 1, 2, 3])
 
 
 def test_local_never_builds_L_by_S():

@@ -102,6 +102,26 @@ def test_decoding_with_a_cache_equals_reading_at_once(options, chunks):
     assert whole.state is None
 
 
+@pytest.mark.parametrize("chunks", [(4, 3), (1,) * 7])
+@pytest.mark.parametrize("options", [{}, {"alibi": True}, {"normalize": "sparsemax"}, {"num_key_heads": 1}])
+def test_a_cache_with_left_padding_equals_each_row_alone(options, chunks):
+    """With a cache the mask covers more positions than the new ones, which are the last."""
+    size, padding = sum(chunks), (0, 2, 5)
+    module = MultiHeadAttention(D, H, causal=True, **options).double()
+    x = torch.randn(len(padding), size, D, dtype=torch.float64)
+    valid = torch.arange(size) >= torch.tensor(padding).unsqueeze(1)
+    padded = x.masked_fill(~valid.unsqueeze(-1), torch.nan)
+    state, outputs, start = module.empty_cache(len(padding)), [], 0
+    for length in chunks:
+        end = start + length
+        output, _, state = module(padded[:, start:end], padded[:, start:end], None, masks.keys(valid[:, :end]), state)
+        outputs.append(output)
+        start = end
+    for row, begin in enumerate(padding):
+        alone = module(x[row : row + 1, begin:], x[row : row + 1, begin:]).output
+        torch.testing.assert_close(torch.cat(outputs, dim=1)[row : row + 1, begin:], alone)
+
+
 def test_beams_are_reordered_by_one_tree_map():
     module = MultiHeadAttention(D, H, causal=True)
     x = torch.randn(B, L, D)

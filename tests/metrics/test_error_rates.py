@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from foci.errors import ConfigError
 from foci.metrics.attention import diagonality
-from foci.metrics.error_rates import character_errors, differences, sentence_errors, word_errors, words_note
+from foci.metrics.error_rates import (
+    ErrorCounts,
+    character_errors,
+    differences,
+    sentence_errors,
+    word_errors,
+    words_note,
+)
 
 pytest.importorskip("jiwer")
 
@@ -75,6 +82,10 @@ def test_differences_are_marked_worst_first():
     assert [one.number for one in found] == [1, 0]
     assert found[0].alignment == "[up→right] down left [→now oh]"
     assert found[1].alignment == "yes [no→go]"
+    assert [one.counts for one in found] == [ErrorCounts(2, 1, 0, 2), ErrorCounts(1, 1, 0, 0)]
+    (missing,) = differences(["a b c d"], ["a d"], 1)
+    assert missing.counts == ErrorCounts(hits=2, substitutions=0, deletions=2, insertions=0)
+    assert missing.alignment == "a [b c→] d"
     assert differences(["a"], ["b"], 0) == []
 
 

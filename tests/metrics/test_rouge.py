@@ -58,6 +58,9 @@ def test_the_best_reference_is_chosen_by_rouge_1_and_the_mean_is_over_all():
     assert found.best == each[0] == max(each, key=lambda one: one["rouge1"].f)
     for kind in KINDS:
         assert found.mean[kind].f == pytest.approx(sum(one[kind].f for one in each) / 3)
+    other_order, fewer = compared_words("down sat cat the"), compared_words("the cat sat")
+    found = against_all(produced, [fewer, other_order])  # the first is best by ROUGE-L
+    assert found.best == rouge(produced, other_order)
     with pytest.raises(DataError, match="no references"):
         against_all(produced, [])
 

@@ -359,6 +359,30 @@ def test_coverage_by_hand():
     assert second.attention.dense()[0, 0].tolist() == pytest.approx(softmax(energies), abs=1e-10)
 
 
+@pytest.mark.parametrize("name", ["bahdanau coverage", "luong coverage"])
+def test_gradients_pass_through_the_coverage(name):
+    """Finite differences along a direction: what was read before is part of what the loss depends on."""
+    model = make(name)
+    source, valid, target = example()
+    torch.manual_seed(1)
+    parameters = list(model.parameters())
+    directions = [torch.randn_like(parameter) for parameter in parameters]
+    weights = torch.randn(B, T, S, dtype=torch.float64)
+
+    def loss():
+        return (model(source, valid, target).attentions["decoder.cross"].dense() * weights).sum()
+
+    gradients = torch.autograd.grad(loss(), parameters, allow_unused=True)
+    slope = sum((gradient * way).sum() for gradient, way in zip(gradients, directions) if gradient is not None)
+    found = []
+    for step in (1e-6, -1e-6):
+        with torch.no_grad():
+            torch._foreach_add_(parameters, directions, alpha=step)
+            found.append(loss())
+            torch._foreach_sub_(parameters, directions, alpha=step)
+    torch.testing.assert_close((found[0] - found[1]) / 2e-6, slope, rtol=1e-5, atol=1e-7)
+
+
 @torch.no_grad()
 def test_coverage_in_single_precision_does_not_read_the_keys_of_the_first_step():
     """A kernel prepares the keys of the additive score once; with coverage they change at every step."""

@@ -59,6 +59,7 @@ DEAD = f"{CONTRACT}/test_attend_family.py::test_dead_rows_give_zeros_and_finite_
 NORMALIZE = "tests/functional/test_normalize.py"
 BEAM, SAMPLING = "tests/decoding/test_beam_search.py", "tests/decoding/test_sampling.py"
 COPYING = "tests/layers/test_copying.py"
+CTC = "tests/decoding/test_ctc_prefix.py"
 EVERY_TASK = f"{CONTRACT}/test_every_task.py"
 
 MUTANTS = {
@@ -84,7 +85,28 @@ MUTANTS = {
         "UNK",
         "tests/tasks/summarize/test_reader.py::test_unknown_words_are_numbered_by_source_and_found_in_the_target",
     ),
+    "copying: a copied word is read as the last of the vocabulary": Mutant(
+        "CopyHead.readable",
+        "_1.masked_fill(_2, self.unknown)",
+        "_1.masked_fill(_2, self.vocabulary - 1)",
+        f"{COPYING}::test_a_copied_word_is_read_as_unknown[luong]",
+    ),
+    "copying: by another head": Mutant(
+        "copying.copying_head", "_1.heads(0)", "_1.heads(1)", f"{COPYING}::test_the_first_head_copies[transformer]"
+    ),
+    "coverage: without a gradient": Mutant(
+        "RecurrentDecoder._read",
+        "_1 + _2.dense().squeeze(1)",
+        "_1 + _2.dense().squeeze(1).detach()",
+        "tests/models/test_seq2seq_rnn.py::test_gradients_pass_through_the_coverage[luong coverage]",
+    ),
     # --- masks
+    "cache: the mask of the first positions": Mutant(
+        "clear_unreadable",
+        "_1[..., _1.shape[-1] - _2.shape[-2] :]",
+        "_1[..., : _2.shape[-2]]",
+        "tests/mechanisms/test_heads.py::test_a_cache_with_left_padding_equals_each_row_alone",
+    ),
     "softmax: mask dropped": Mutant("masks.masked_softmax", "_1 is None", "True", f"{DEFINED}[additive-keys-fused]"),
     "softmax: mask inverted": Mutant(
         "masks.masked_softmax", "check_mask(*__)", "~check_mask(*__)", f"{DEFINED}[additive-keys-fused]"
@@ -146,6 +168,30 @@ MUTANTS = {
         "_1 - _2.log()",
         "_1 - _2.log().to(_1.dtype)",
         f"{NORMALIZE}::test_samples_in_half_precision_are_unbiased",
+    ),
+    "REINFORCE: a gradient passes to the reward": Mutant(
+        "sample.reinforce",
+        "(_1 - _2).detach()",
+        "_1 - _2",
+        f"{NORMALIZE}::test_no_gradient_passes_to_the_reward_or_the_baseline",
+    ),
+    "local_p: centers in half precision": Mutant(
+        "predicted_center",
+        "at_least_float32(_1)",
+        "_1",
+        "tests/mechanisms/test_focus.py::test_centers_of_half_precision_are_of_single_precision",
+    ),
+    "median: one position late at exact halves": Mutant(
+        "near_median",
+        "_1.cumsum(dim=-1) < _2",
+        "_1.cumsum(dim=-1) <= _2",
+        "tests/mechanisms/test_focus.py::test_the_median_is_the_first_position_that_reaches_one_half",
+    ),
+    "gradients of a source: sums are kept between passes": Mutant(
+        "_Shared.backward",
+        "_1.pop(_2, None)",
+        "_1.get(_2)",
+        "tests/functional/kernels/test_source_gradients.py::test_each_backward_pass_has_its_own_sums",
     ),
     "gumbel: the gradient of the noise-free softmax": Mutant(
         "sample.gumbel",
@@ -375,6 +421,36 @@ MUTANTS = {
     "beam: the tail of the vocabulary dropped": Mutant(
         "beam_search.top", "torch.cat([_1, _2], dim=1)", "_1", f"{BEAM}::test_top_finds_the_best_wherever_they_stand"
     ),
+    "beam: no coverage penalty of what is not finished": Mutant(
+        "beam_search.beam",
+        "ranked(_1, _2, _3, _4, finished=False)",
+        "ranked(_1, _2, _3, _4, finished=False)._replace(score=_3 / _4)",
+        f"{BEAM}::test_coverage_follows_its_hypothesis",
+    ),
+    "search: log-probabilities in half precision": Mutant(
+        "SearchState.next",
+        "torch.promote_types(_1.dtype, torch.float32)",
+        "_1.dtype",
+        "tests/decoding/test_search_state.py::test_log_prob_of_a_model_in_half_precision_has_single_precision",
+    ),
+    "constraints: the prefix of another source": Mutant(
+        "GenerationConstraints._forced",
+        "enumerate(_1)",
+        "enumerate(range(len(_1)))",
+        "tests/decoding/test_constraints.py::test_a_prefix_is_of_its_source_after_others_have_ended",
+    ),
+    "CTC: sums in single precision": Mutant(
+        "CtcJoinedDecoder.start", "_1.double()", "_1", f"{CTC}::test_sums_over_a_long_recording_are_exact"
+    ),
+    "CTC: tokens in padded frames": Mutant(
+        "CtcJoinedDecoder.start",
+        "_1.masked_fill(~_2.unsqueeze(2), -torch.inf)",
+        "_1",
+        f"{CTC}::test_padded_frames_change_no_score",
+    ),
+    "CTC: one step too few": Mutant(
+        "CtcJoinedDecoder.start", "int(_1) + 1", "int(_1)", f"{CTC}::test_as_many_tokens_as_frames_and_the_end"
+    ),
     "sampling: temperature after the cut": Mutant(
         "Sampler.chooser",
         "truncate(_1 / _2, *__)",
@@ -421,7 +497,26 @@ MUTANTS = {
         "_1(*__)",
         "tests/data/test_batching.py::test_workers_leave_the_global_random_numbers_alone",
     ),
+    # --- metrics
+    "errors: insertions count as deletions": Mutant(
+        "error_rates.differences",
+        "('equal', 'substitute', 'delete', 'insert')",
+        "('equal', 'substitute', 'insert', 'delete')",
+        "tests/metrics/test_error_rates.py::test_differences_are_marked_worst_first",
+    ),
+    "ROUGE: the best reference by ROUGE-L": Mutant(
+        "rouge.against_all",
+        "_1['rouge1'].f",
+        "_1['rougeL'].f",
+        "tests/metrics/test_rouge.py::test_the_best_reference_is_chosen_by_rouge_1_and_the_mean_is_over_all",
+    ),
     # --- tasks
+    "generation: the last whole window is left out": Mutant(
+        "WindowBatches._plan",
+        "np.arange(_1, len(_2) - _3 + 1, _3)",
+        "np.arange(_1, len(_2) - _3, _3)",
+        "tests/tasks/generate/test_reader.py::test_no_whole_window_of_an_epoch_is_left_out",
+    ),
     "resuming changes anything": Mutant(
         "resumed_config",
         "_1 not in RESUMABLE | _2",

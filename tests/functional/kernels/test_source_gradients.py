@@ -80,6 +80,7 @@ def test_each_backward_pass_has_its_own_sums():
     again = torch.autograd.grad(output.square().sum(), leaves, retain_graph=True)
     for one, other in zip(first, again):
         assert torch.equal(one, other)
+    assert not memory.prepared.grad_fn.sums  # as large as the source: of no pass that is over
     alone, _ = decode(attention, query, attention.prepare(key, value), steps=2)
     assert_alike(part, torch.autograd.grad(alone.square().sum(), leaves))
 

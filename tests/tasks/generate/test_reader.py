@@ -120,6 +120,15 @@ def test_an_epoch_of_windows_has_each_token_at_most_once_and_windows_are_whole()
     assert len(firsts) > 1  # windows begin elsewhere in other epochs
 
 
+def test_no_whole_window_of_an_epoch_is_left_out():
+    for length in (5, 9, 10, 23):
+        batches = WindowBatches(np.arange(4, 4 + length), context=5, batch_size=1, seed=2)
+        for epoch in range(12):
+            starts = sorted(int(one) for starts in batches._plan(epoch) for one in starts)
+            assert starts == list(range(starts[0], length - 4, 5))
+            assert starts[0] < 5
+
+
 def test_windows_resume_where_they_stopped_and_shards_make_up_the_batch():
     ids = np.arange(4, 300)
     options = {"context": 11, "batch_size": 5, "seed": 3}
