@@ -181,5 +181,15 @@ def test_links_lead_somewhere(page):
             assert ((ROOT / page).parent / target).exists(), target
 
 
+def test_every_promise_names_tests_that_exist():
+    rows = re.findall(r"^\| (?!promise|---).*\|$", read("docs/reliability.md"), re.MULTILINE)
+    assert rows
+    for row in rows:
+        tests = re.findall(r"`([\w/]+\.py)::(test_\w+)`", row)
+        assert tests, row
+        for file, test in tests:
+            assert f"def {test}(" in read(f"tests/{file}"), f"{file}::{test}"
+
+
 def test_the_picture_is_small():
     assert 10_000 < (ROOT / "docs" / "images" / "mechanisms.png").stat().st_size < 150_000
