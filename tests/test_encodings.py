@@ -138,9 +138,9 @@ def test_unknown_encodings_and_encodings_without_files_are_errors():
         configs.configure(kind, {"data": {"encoding": "gbk"}}, "test")
 
 
-@pytest.mark.parametrize("encoding", ["cp037", "unicode_escape"])
-def test_encodings_with_other_line_ends_are_refused(encoding):
-    # Their line feed is another byte, or two characters: all lines would be one.
+@pytest.mark.parametrize("encoding", ["cp037", "unicode_escape", "utf-7", "raw_unicode_escape"])
+def test_encodings_without_line_ends_or_with_halves_of_characters_are_refused(encoding):
+    # The line feed of the first two is another byte, or two characters; the others spell what cannot be written.
     kind = configs.find_config("classify")
     with pytest.raises(ConfigError, match=rf"data\.encoding is '{encoding}', expected auto"):
         configs.configure(kind, {"data": {"path": "x", "encoding": encoding}}, "test")

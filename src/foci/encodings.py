@@ -58,6 +58,18 @@ def known_encoding(name: str) -> str:
     return codecs.lookup(name).name.removesuffix("-sig")
 
 
+def has_surrogates(text: str) -> bool:
+    """Return whether a text holds half of a surrogate pair, which is no character and cannot be written as UTF-8.
+
+    JSON can spell it; Python also has it in names of files that are not UTF-8.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def _writes_surrogates(name: str) -> bool:
     """Return whether texts of an encoding, such as UTF-7, may hold half of a surrogate pair, which is no character."""
     try:

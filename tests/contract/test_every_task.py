@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+from disguises import no_waiting
 from safetensors.torch import load_file
 from streams import drained
 
@@ -323,18 +324,24 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("mistake", [*MISTAKES, "one example"])
+@pytest.mark.parametrize("mistake", [*MISTAKES, "one example", "half a surrogate pair", "pipe"])
 def test_data_with_a_mistake_is_named_and_leaves_no_folder(with_data, mistake, tmp_path):
     kind = find(with_data)
     path = tmp_path / "a.jsonl"
     if mistake == "one example":
         write_jsonl(path, records_of(kind, 1))
+    elif mistake == "half a surrogate pair":
+        records = records_of(kind)
+        half = {name: f"{value}\ud83d" if isinstance(value, str) else value for name, value in records[0].items()}
+        write_jsonl(path, [half, *records])
+    elif mistake == "pipe":
+        os.mkfifo(path)
     elif MISTAKES[mistake] is not None:
         path.write_bytes(MISTAKES[mistake])
-    with pytest.raises(DataError) as caught:
+    with no_waiting(), pytest.raises(DataError) as caught:
         foci.train(with_data, own_data(kind, path), out=tmp_path / "run", log=lambda text: None)
     assert str(path) in str(caught.value)
-    assert "line 1" in str(caught.value) or mistake == "missing file"
+    assert "line 1" in str(caught.value) or mistake in ("missing file", "pipe")
     assert not (tmp_path / "run").exists()
 
 

@@ -123,3 +123,10 @@ def test_overfits_a_batch(attention):
         optimizer.step()
     assert loss < 0.1
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_stages_are_bounded():
+    """A configuration from elsewhere may ask for any number, of which each takes time and the width of the first."""
+    ImageGridOptions(num_stages=16)
+    with pytest.raises(ConfigError, match="num_stages is 17, expected at most 16: each halves the image"):
+        ImageGridOptions(num_stages=17)

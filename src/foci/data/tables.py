@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from foci.data.lines import Fault, ending_of, read_lines
+from foci.encodings import has_surrogates
 from foci.errors import ConfigError, DataError, near_names
 
 Entry = TypeVar("Entry")
@@ -268,15 +269,6 @@ def half_surrogate(record: Mapping[str, Any]) -> str | None:
     """
     texts = ((name, json.dumps([name, value], ensure_ascii=False)) for name, value in record.items())
     return next((name for name, text in texts if has_surrogates(text)), None)
-
-
-def has_surrogates(text: str) -> bool:
-    """Return whether a text holds half of a surrogate pair, which is no character and cannot be written."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def _fields(

@@ -28,6 +28,7 @@ from typing import Any, TextIO
 
 import torch
 
+from foci.encodings import has_surrogates
 from foci.errors import CheckpointError, ConfigError, TrainingError
 from foci.files import open_regular, read_text, regular_descriptor, write_bytes, write_json, write_text
 from foci.training.progress import log_to_stderr
@@ -73,6 +74,8 @@ def check_folder(path: Path | str, *, resume: bool) -> None:
 
 
 def _check_path(path: Path) -> None:
+    if has_surrogates(str(path)):  # the library of safetensors could not read what it has written there
+        raise ConfigError(f"{path}: has a name that is not UTF-8. Choose another folder.")
     existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not existing.is_dir():
         raise ConfigError(f"{path}: {existing} is a file, expected a folder. Choose another folder.")

@@ -158,3 +158,10 @@ def test_the_encoding_is_refused_where_all_images_are_in_folders(tmp_path):
     lines = ["image,label", *(f"mine/{label}/{number}.png,{label}" for label in ("cat", "dog") for number in range(2))]
     table.write_text("\n".join(lines), encoding="gb18030")
     train(tmp_path / "data", tmp_path / "run", **{"data.valid": str(table), "data.encoding": "gb18030"})
+
+
+def test_names_of_classes_are_text(tmp_path):
+    classes(tmp_path)
+    (tmp_path / "cat").rename(tmp_path / os.fsdecode(b"c\xff"))
+    with pytest.raises(DataError, match="the name of the class is not UTF-8. Rename the folder"):
+        read_labeled_images(tmp_path)

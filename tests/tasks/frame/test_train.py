@@ -195,6 +195,23 @@ def names(run):
     return sorted(path.relative_to(run).as_posix() for path in run.rglob("*"))
 
 
+def test_names_that_are_not_utf8(tmp_path, monkeypatch):
+    """A run cannot lie under one, since it could not be loaded; its data can."""
+    folder = tmp_path / os.fsdecode(b"\xff")
+    with pytest.raises(ConfigError, match="has a name that is not UTF-8. Choose another folder"):
+        train("memorize", Memorize.Config.smallest, out=folder / "run", **SILENT)
+    assert not folder.exists()
+    folder.mkdir()
+    (folder / "a.jsonl").write_text("".join(f'{{"text": "{n} b", "label": "{"xy"[n % 2]}"}}\n' for n in range(60)))
+    settings = {"data": {"path": str(folder / "a.jsonl")}, "training": {"max_steps": 1}}
+    train("classify", settings, out=tmp_path / "run", **SILENT)
+    assert foci.load(tmp_path / "run").config.data.path == str(folder / "a.jsonl")
+    train("classify", {"training": {"max_steps": 2}}, out=tmp_path / "run", resume=True, **SILENT)
+    monkeypatch.chdir(folder)
+    train("memorize", Memorize.Config.smallest, out="run", **SILENT)
+    assert foci.load("run").held_out()
+
+
 def test_what_a_killed_start_has_left_is_removed_by_the_next(tmp_path, monkeypatch):
     """Also where the next one is of another task; what somebody else has put there is not overwritten."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)

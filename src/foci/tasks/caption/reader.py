@@ -29,13 +29,12 @@ from foci.data.tables import (
     JsonObject,
     TableRow,
     field_of,
-    has_surrogates,
     json_objects,
     missing_field,
     name_of,
     read_rows,
 )
-from foci.encodings import decode
+from foci.encodings import decode, has_surrogates
 from foci.errors import ConfigError, DataError, near_names
 from foci.tasks.caption.config import COLUMNS
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from foci.encodings import has_surrogates
 from foci.errors import DataError
 from foci.files import count_endings, expanded, listed
 from foci.printable import printable
@@ -110,6 +111,8 @@ def class_files(
     empty: list[str] = []
     below = 0
     for name in classes:
+        if has_surrogates(name):
+            raise DataError(f"{os.path.join(inner, name)}: the name of the class is not UTF-8. Rename the folder.")
         files, rest = choose(os.path.join(inner, name))
         found += [ClassFile(file, name) for file in files]
         below += sum(os.path.dirname(file) != os.path.join(inner, name) for file in files)

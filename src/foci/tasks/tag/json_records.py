@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from foci.data.tables import has_surrogates
 from foci.data.word_splitter import Offsets, WordSplitter, align
+from foci.encodings import has_surrogates
 from foci.errors import ConfigError, DataError, near_names
 from foci.tasks.tag.sentences import LabeledSpan, TaggedSentence, from_words
 
