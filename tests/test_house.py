@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -14,6 +15,8 @@ LIMITS = ("PLR0912", "PLR0913", "PLR0915")
 
 WITHOUT_TESTS = 168
 """Modules without a mirrored file of tests. Lower it when there are fewer; it must not rise."""
+MOST_MODULES = 20
+"""Modules of a folder; more of them need rooms."""
 EXCEPTIONS = 12
 """Files that exceed a limit, as many as per-file-ignores has entries. Lower it likewise."""
 
@@ -29,6 +32,12 @@ def test_the_tests_mirror_the_package():
     lacking = [module.as_posix() for module in modules if not is_mirrored(module)]
     assert len(lacking) <= WITHOUT_TESTS, f"write tests for the new one: {lacking}"
     assert len(lacking) == WITHOUT_TESTS, f"there are fewer: lower WITHOUT_TESTS to {len(lacking)}"
+
+
+def test_folders_stay_small():
+    counts = Counter(path.parent for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
+    full = {folder.relative_to(ROOT).as_posix(): count for folder, count in counts.items() if count > MOST_MODULES}
+    assert not full, "make a room of the modules that belong together"
 
 
 def test_exceptions_from_the_limits_are_needed_and_few():

@@ -13,7 +13,7 @@ from foci.settings import settings
 from foci.tasks.frame.class_folders import implied_parts
 from foci.tasks.frame.config import Promise, TaskConfig
 from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, WordData
-from foci.tasks.frame.label_options import LabelOptions
+from foci.tasks.frame.labels.options import LabelOptions
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 

@@ -21,9 +21,9 @@ from foci.tasks.classify.config import BUILT_IN, ClassifyConfig, ClassifyEvaluat
 from foci.tasks.classify.reader import Document, cut, read_documents
 from foci.tasks.frame.assets import Assets, Labels
 from foci.tasks.frame.class_folders import training_folder
-from foci.tasks.frame.label_task import Encoded
-from foci.tasks.frame.linear import LinearClassifier
-from foci.tasks.frame.multi_label import MultiLabelTask
+from foci.tasks.frame.labels.linear import LinearClassifier
+from foci.tasks.frame.labels.multi_label import MultiLabelTask
+from foci.tasks.frame.labels.task import Encoded
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Progress, Record, Splits
 from foci.tasks.frame.vocabulary import count_words

@@ -28,7 +28,7 @@ from foci.tasks.classify_images.config import (
 from foci.tasks.classify_images.reader import ImageExamples, LabeledImage, augmented, drawn_shapes, read_labeled_images
 from foci.tasks.frame.assets import Assets, Labels
 from foci.tasks.frame.class_folders import training_folder
-from foci.tasks.frame.label_task import Encoded, LabelTask, Scored
+from foci.tasks.frame.labels.task import Encoded, LabelTask, Scored
 from foci.tasks.frame.task import Evaluation, Field, Log, Progress, Record, Splits, Table
 from foci.training.objective import Loss
 from foci.viz.regions import smooth

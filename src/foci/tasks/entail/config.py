@@ -14,7 +14,7 @@ from foci.models.options.words import ENTAILER_PRESETS, ConditionalEntailerOptio
 from foci.settings import settings
 from foci.tasks.frame.config import Promise, TaskConfig, preset_by_kind
 from foci.tasks.frame.data_settings import DATA_FLAGS, ThreeColumns, WordData
-from foci.tasks.frame.label_options import LabelOptions
+from foci.tasks.frame.labels.options import LabelOptions
 from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 

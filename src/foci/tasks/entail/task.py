@@ -20,7 +20,7 @@ from foci.tasks.entail.builtin import hypernym_pairs
 from foci.tasks.entail.config import BUILT_IN, EntailConfig, EntailEvaluateOptions, EntailOptions
 from foci.tasks.entail.reader import PREMISE, SentencePair, read_entailment
 from foci.tasks.frame.assets import Labels
-from foci.tasks.frame.label_task import Encoded, LabelTask, Scored
+from foci.tasks.frame.labels.task import Encoded, LabelTask, Scored
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Progress, Record, Splits
 from foci.tasks.frame.vocabulary import WordAssets, count_with_vectors, take_vectors

@@ -11,7 +11,7 @@ from foci.models.options.images import IMAGE_ANSWERER_PRESETS, ImageAnswererOpti
 from foci.settings import settings
 from foci.tasks.frame.config import Promise, TaskConfig
 from foci.tasks.frame.data_settings import DATA_FLAGS, ThreeColumns, WordData
-from foci.tasks.frame.label_options import LabelOptions
+from foci.tasks.frame.labels.options import LabelOptions
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 

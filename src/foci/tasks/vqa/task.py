@@ -22,7 +22,7 @@ from foci.metrics.boxes import Box, area, points_at, share_inside
 from foci.models.image_answerer import ImageAnswerer
 from foci.tasks.frame.assets import Assets, Labels
 from foci.tasks.frame.baselines import most_frequent_by
-from foci.tasks.frame.label_task import Encoded, LabelTask, Scored
+from foci.tasks.frame.labels.task import Encoded, LabelTask, Scored
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, Progress, Record, Shard, Splits, Table
 from foci.tasks.frame.vocabulary import count_words

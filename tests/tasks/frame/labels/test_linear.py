@@ -11,7 +11,7 @@ from foci.data.word_splitter import WordSplitter
 from foci.errors import CheckpointError
 from foci.metrics.calibration import fit_share
 from foci.tasks.classify.builtin import planted
-from foci.tasks.frame.linear import INVERSE_PENALTY, LinearClassifier
+from foci.tasks.frame.labels.linear import INVERSE_PENALTY, LinearClassifier
 
 TEXTS = [entry.document for entry in planted(300, classes=3, seed=2)]
 WORDS, TARGETS = [WordSplitter("unicode").words(one.text) for one in TEXTS], ["abc".index(one.label) for one in TEXTS]
@@ -69,7 +69,7 @@ def test_memory_does_not_grow_with_the_steps_for_many_classes():
     code = """
 import resource
 import numpy as np
-from foci.tasks.frame.linear import LinearClassifier
+from foci.tasks.frame.labels.linear import LinearClassifier
 
 chance = np.random.default_rng(0)
 documents = [[f"w{number}" for number in chance.integers(0, 2000, 30)] for _ in range(600)]

@@ -21,7 +21,7 @@ from foci.data.batching import Indices
 from foci.errors import ConfigError, DataError
 from foci.metrics.multi_label import LabelCounts
 from foci.tasks.frame.file_task import shortened
-from foci.tasks.frame.label_task import Encoded, LabelTask, Scored, score_batch
+from foci.tasks.frame.labels.task import Encoded, LabelTask, Scored, score_batch
 from foci.tasks.frame.notes import left_out
 from foci.tasks.frame.prediction_loop import predict_in_batches
 from foci.tasks.frame.scores import UNTRAINED, Scores, calibration_table
