@@ -10,10 +10,23 @@ from foci_cli import main
 def test_nothing_is_split_off_for_a_part_that_has_a_file():
     whole = HeldOutData(path="a.csv", valid_share=0.25, test_share=0.125, split_seed=7)
     assert whole.shares == {"valid_share": 0.25, "test_share": 0.125, "seed": 7}
-    tested = HeldOutData(path="a.csv", test="b.csv", valid_share=0.25, test_share=0.125, split_seed=7)
+    tested = HeldOutData(path="a.csv", test="b.csv", valid_share=0.25, split_seed=7)
     assert tested.shares == {"valid_share": 0.25, "test_share": 0.0, "seed": 7}
-    validated = HeldOutData(path="a.csv", valid="b.csv", valid_share=0.25, test_share=0.125)
+    validated = HeldOutData(path="a.csv", valid="b.csv", test_share=0.125)
     assert validated.shares == {"valid_share": 0.0, "test_share": 0.125, "seed": 0}
+
+
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_a_share_of_a_part_that_has_a_file_is_refused(part, tmp_path, capsys):
+    given = ["--data", "a.csv", f"--{part}", "b.csv", "--set", f"data.{part}_share=0.3", "--out", str(tmp_path / "run")]
+    assert main(["train", "entail", *given]) == 2
+    said = capsys.readouterr().err
+    assert f"data.{part}_share is 0.3, but {part} names such examples" in said
+
+
+def test_a_number_of_vectors_without_vectors_is_refused(tmp_path, capsys):
+    assert main(["train", "tag", "--set", "vocabulary.vector_words=77", "--out", str(tmp_path / "run")]) == 2
+    assert "vocabulary.vector_words is 77, but no file of vectors is named" in capsys.readouterr().err
 
 
 def test_a_file_and_built_in_data_are_not_both_taken():

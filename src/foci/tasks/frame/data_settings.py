@@ -71,7 +71,7 @@ FOR_BUILTIN = ("language", "morse_words")
 
 
 def refuse_unused(data: Any, for_files: Sequence[str] = FOR_FILES) -> None:
-    """Raise for a setting of files where no file is named, and for one of built-in data where one is."""
+    """Raise for a setting of files where none is named, one of built-in data where one is, or a share with a file."""
     for one in fields(data):
         value = getattr(data, one.name)
         if value == (one.default if one.default_factory is MISSING else one.default_factory()):
@@ -80,6 +80,11 @@ def refuse_unused(data: Any, for_files: Sequence[str] = FOR_FILES) -> None:
             raise ConfigError(
                 f"{one.name} is {value!r}, but no data is named, and built-in data has parts and a form of its own. "
                 f"Name the data (--data, data.path), or leave {one.name} out."
+            )
+        part = one.name.removesuffix("_share")
+        if part != one.name and getattr(data, part, None) is not None:
+            raise ConfigError(
+                f"{one.name} is {value!r}, but {part} names such examples, so none are split off. Leave one out."
             )
         if one.name in FOR_BUILTIN and data.path is not None:
             raise ConfigError(

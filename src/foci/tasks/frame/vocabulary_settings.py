@@ -6,6 +6,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Le
 
+from foci.errors import ConfigError
 from foci.files import FilePath
 from foci.settings import settings
 
@@ -40,3 +41,10 @@ class VectorVocabularyConfig(VocabularyConfig):
     """A text file of GloVe or fastText vectors, which stand beside the learned ones and are not trained."""
     vector_words: Annotated[int, Ge(0)] = 100_000
     """How many words of that file are kept in the run, the first ones; those of the training texts always are."""
+
+    def __post_init__(self) -> None:
+        if self.vectors is None and self.vector_words != type(self).vector_words:
+            raise ConfigError(
+                f"vector_words is {self.vector_words}, but no file of vectors is named. Name it (--vectors), or leave "
+                "vector_words out."
+            )
