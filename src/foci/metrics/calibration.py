@@ -181,6 +181,10 @@ class Odds(NamedTuple):
         return 1 / (1 + math.exp(min(against, 700.0)))  # beyond, the exponential is no number
 
 
+NOT_CALIBRATED = Odds()
+"""Keeps every probability."""
+
+
 def fit_odds(probabilities: Sequence[float], right: Sequence[bool]) -> Odds:
     """Return the calibration at which the outcomes are most probable: a logistic regression on the log-odds.
 

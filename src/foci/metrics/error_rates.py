@@ -88,6 +88,21 @@ def words_note(references: Sequence[str]) -> str | None:
     return "the references are of a script without spaces between words: wer counts what spaces separate; use cer"
 
 
+def right_words(reference: Sequence[str], hypothesis: Sequence[str]) -> list[bool]:
+    """Return which words of a hypothesis stand in the reference too, by the fewest errors.
+
+    Example:
+        >>> right_words(["yes", "no", "yes"], ["no", "yes", "yes"])
+        [False, True, True]
+    """
+    right = [False] * len(hypothesis)
+    if reference and hypothesis:
+        for chunk in _processed("process_words", [" ".join(reference)], [" ".join(hypothesis)]).alignments[0]:
+            places = range(chunk.hyp_start_idx, chunk.hyp_end_idx)
+            right[places.start : places.stop] = [chunk.type == "equal"] * len(places)
+    return right
+
+
 def differences(references: Sequence[str], hypotheses: Sequence[str], most: int) -> list[Difference]:
     """Return the utterances with the most errors in words, each aligned with its reference in one line.
 

@@ -12,9 +12,12 @@ import foci_cli
 from foci.data.audio.files import Sound, write_sound
 from foci.data.builtin.morse import sound_of
 from foci.data.tokenizer import Tokenizer
+from foci.decoding import Hypothesis
 from foci.errors import ConfigError, DataError
+from foci.metrics.calibration import Odds
 from foci.tasks.frame import config as configs
 from foci.tasks.transcribe import search as transcribe_search
+from foci.tasks.transcribe import task as transcribe_task
 from foci.tasks.transcribe.config import TranscribeConfig
 from foci.tasks.transcribe.data import SpeechReader, filter_bank
 from foci.tasks.transcribe.task import Transcribe
@@ -56,6 +59,44 @@ def wav(path, *messages, gap=0.6):
 
 
 # ---- words
+
+
+def test_probabilities_of_words_are_calibrated_on_the_validation_data(tmp_path, monkeypatch):
+    """Half of the words are right, which the model thinks very improbable."""
+    searched = iter(range(10**6))
+
+    def half_right(model, encoded, options):
+        tokens = [[ids["a"], ids[" "], ids["bx"[next(searched) % 2]]] for _ in encoded.values]
+        return [[Hypothesis(one, -1.0, -1.0, finished=True)] for one in tokens]
+
+    morse_file = tmp_path / "m.jsonl"
+    names = [
+        f"morse:{word}" for word in ("a b", "b a", "ab", "ba", "b b", "a a", "aab", "abb", "x b", "bx", "b x", "xa")
+    ]
+    morse_file.write_text("".join(json.dumps({"audio": name, "text": "a b"}) + "\n" for name in names))
+    ids = {}
+    learned = Tokenizer.train
+    monkeypatch.setattr(Tokenizer, "train", lambda *given: ids.update(numbered(made := learned(*given))) or made)
+    for module in (transcribe_task, transcribe_search):
+        monkeypatch.setattr(module, "search", half_right)
+    predictor = trained(
+        tmp_path / "run", data__builtin=None, data__path=str(morse_file), data__valid=str(morse_file),
+        data__test=str(morse_file), data__morse_words=2, training__max_steps=2,
+    )  # fmt: skip
+    odds = predictor.task.odds
+    assert odds != Odds()
+    records = predictor.held_out()
+    evaluation = predictor.evaluate(records)
+    assert evaluation.metrics["ece"] < 0.1 < evaluation.metrics["ece_uncalibrated"]
+    assert sum(row[1] for row in evaluation.tables["calibration"].rows) == 2 * len(names)
+    said = [word["confidence"] for one in predictor.predict(records) for word in one.details["words"]]
+    predictor.task.calibration = {}
+    raw = [word["confidence"] for one in predictor.predict(records) for word in one.details["words"]]
+    assert said == pytest.approx(odds(raw))
+
+
+def numbered(tokenizer):
+    return {letter: tokenizer.encode(letter).ids[0] for letter in "abx "}
 
 
 def test_words_have_the_times_and_probabilities_of_their_tokens():

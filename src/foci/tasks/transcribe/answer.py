@@ -15,6 +15,8 @@ from foci.data import BOS
 from foci.decoding import Hypothesis
 from foci.errors import DataError
 from foci.functional import ctc
+from foci.layers.interfaces import EncoderOutput
+from foci.metrics.calibration import NOT_CALIBRATED, Odds
 from foci.models.recognizer import Recognizer
 from foci.scripts import join_texts
 from foci.tasks.frame.task import Prediction, Record
@@ -37,10 +39,26 @@ class Alignment(NamedTuple):
     spans: list[tuple[int, int]] | None
 
 
-def align(model: Recognizer, assets: SpeechAssets, answer: Answer, hypothesis: Hypothesis, seconds: float) -> Alignment:
-    """Return when and how surely each token of a hypothesis was heard; a position lasts ``seconds``."""
-    tokens = hypothesis.tokens
-    encoded, device = answer.encoded, answer.encoded.values.device
+@torch.no_grad()
+def align(
+    model: Recognizer,
+    assets: SpeechAssets,
+    encoded: EncoderOutput,
+    hypothesis: Hypothesis,
+    seconds: float,
+    odds: Odds = NOT_CALIBRATED,
+) -> Alignment:
+    """Return when each word of a hypothesis was heard, and how probable it is.
+
+    Args:
+        model: which transcribed it.
+        assets: of the run.
+        encoded: the positions of the recording.
+        hypothesis: what was transcribed.
+        seconds: duration of a position.
+        odds: calibrate the probabilities of words.
+    """
+    tokens, device = hypothesis.tokens, encoded.values.device
     weights: Weights | None = None
     log_probs = [0.0] * len(tokens)
     if model.decoder is not None:
@@ -59,6 +77,8 @@ def align(model: Recognizer, assets: SpeechAssets, answer: Answer, hypothesis: H
             log_probs = heard if model.decoder is None else log_probs
     over = None if weights is None else _mean_heads(weights)[: len(tokens)]
     words = spoken_words(assets.tokenizer, tokens, log_probs, over, aligned, encoded.values.shape[1], seconds)
+    sure = odds([word.confidence for word in words])
+    words = [replace(word, confidence=confidence) for word, confidence in zip(words, sure)]
     return Alignment(assets.tokenizer.decode(tokens).strip(), words, hypothesis, weights, spans)
 
 
@@ -128,6 +148,7 @@ def prediction_of(
     record: Record,
     answers: Answers,
     options: TranscribeOptions,
+    odds: Odds,
     *,
     trace: bool,
 ) -> Prediction:
@@ -135,14 +156,21 @@ def prediction_of(
     seconds = model.subsampling_factor * settings.hop_ms / 1000
     segments, first, notes = [one.segment for one in answers.segments], answers.segments[0], answers.notes
     number = options.segment - 1
-    best = [align(model, assets, one, one.hypotheses[0], seconds) for one in answers.segments]
+    best = [align(model, assets, one.encoded, one.hypotheses[0], seconds, odds) for one in answers.segments]
     traced = None
     if trace and number < len(segments):
         traced = speech_trace(model, assets, answers.segments[number], best[number], seconds, settings.sample_rate)
     if trace and (len(segments) > 1 or traced is None):
         notes = [*notes, _on_shown(segments, number, settings)]
     others = [
-        _prediction(record, segments, [align(model, assets, first, hypothesis, seconds)], settings, [], options)
+        _prediction(
+            record,
+            segments,
+            [align(model, assets, first.encoded, hypothesis, seconds, odds)],
+            settings,
+            [],
+            options,
+        )
         for hypothesis in (first.hypotheses[1:] if len(segments) == 1 else ())
     ]
     if silent := sum(not one.is_speech(options) for one in answers.segments):

@@ -221,7 +221,7 @@ def _answer_segments(
     batch = examples.batch(np.arange(len(segments)), examples.lengths.max(axis=0).tolist())
     encoded = model.encode(batch.features.to(device), batch.lengths.to(device))
     found = search(model, encoded, options)
-    answers = [Answer(*both, _row(encoded, row)) for row, both in enumerate(zip(segments, found))]
+    answers = [Answer(*both, one_row(encoded, row)) for row, both in enumerate(zip(segments, found))]
     return [one if one.is_speech(options) else one._replace(hypotheses=[_nothing(one.segment)]) for one in answers]
 
 
@@ -254,7 +254,7 @@ def search(model: Recognizer, encoded: EncoderOutput, options: TranscriptSearchO
     )
 
 
-def _row(encoded: EncoderOutput, row: int) -> EncoderOutput:
+def one_row(encoded: EncoderOutput, row: int) -> EncoderOutput:
     """Return one recording of a batch, without padding."""
     positions = int(encoded.valid[row].sum())
     attentions = {

@@ -24,12 +24,14 @@ from foci.data.splits import Parts, file_key
 from foci.errors import ConfigError, DataError
 from foci.functional import ctc
 from foci.metrics.attention import diagonality
+from foci.metrics.calibration import Odds
 from foci.metrics.error_rates import character_errors, differences, sentence_errors, word_errors, words_note
 from foci.models.recognizer import Recognizer, RecognizerLoss
 from foci.scripts import join_texts, lowered
 from foci.tasks.frame.file_task import FileTask, shortened
+from foci.tasks.frame.scores import calibration_table
 from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table
-from foci.tasks.transcribe.answer import no_prediction, prediction_of
+from foci.tasks.transcribe.answer import align, no_prediction, prediction_of
 from foci.tasks.transcribe.config import (
     BUILT_IN,
     TranscribeConfig,
@@ -49,7 +51,8 @@ from foci.tasks.transcribe.data import (
     usable_utterances,
 )
 from foci.tasks.transcribe.reader import read_manifest
-from foci.tasks.transcribe.search import answer_records, search
+from foci.tasks.transcribe.search import answer_records, one_row, search
+from foci.tasks.transcribe.words import WordOutcomes
 from foci.training.objective import Batches, Loss
 from foci.weights import Weights
 
@@ -259,6 +262,7 @@ class Transcribe(FileTask):
         references: list[str] = []
         transcripts: list[str] = []
         lines: list[float] = []
+        heard = WordOutcomes()
         for batch in held_out.batches:
             features, lengths, target = (tensor.to(device) for tensor in batch)
             found: RecognizerLoss = model(features, lengths, target)
@@ -269,8 +273,13 @@ class Transcribe(FileTask):
             encoded = _plain(model).encode(features, lengths)
             hypotheses = search(_plain(model), encoded, TranscriptSearchOptions(beam=1))
             transcripts += [held_out.assets.tokenizer.decode(one[0].tokens).strip() for one in hypotheses]
-            references += [held_out.assets.tokenizer.decode(row).strip() for row in target.tolist()]
-        metrics = {"loss": loss / max(count, 1), **_rates(references, transcripts)}
+            texts = [held_out.assets.tokenizer.decode(row).strip() for row in target.tolist()]
+            references += texts
+            for row, (text, one) in enumerate(zip(texts, hypotheses)):
+                alone = one_row(encoded, row)
+                heard.add(align(_plain(model), held_out.assets, alone, one[0], self._seconds(model)).words, text)
+        odds = {f"calibration/word_{name}": value for name, value in heard.fit()._asdict().items()}
+        metrics = {"loss": loss / max(count, 1), **_rates(references, transcripts), **odds}
         if lines:
             metrics["diagonality"] = float(np.mean(lines))
             notice = alignment_notice(self.config, step, metrics["diagonality"])
@@ -278,6 +287,15 @@ class Transcribe(FileTask):
                 held_out.noticed.append(step)
                 held_out.log(notice)
         return metrics
+
+    def _seconds(self, model: nn.Module) -> float:
+        """Return how long a position of the encoder lasts."""
+        return _plain(model).subsampling_factor * self.config.features.hop_ms / 1000
+
+    @property
+    def odds(self) -> Odds:
+        """How the probabilities of words are calibrated."""
+        return Odds(*(self.calibration.get(f"word_{name}", value) for name, value in Odds()._asdict().items()))
 
     # ---- predictions
 
@@ -292,7 +310,7 @@ class Transcribe(FileTask):
     ) -> list[Prediction]:
         """Transcribe; each word has its times and its probability. A recording that cannot be used has a note."""
         found: dict[int, Prediction] = {}
-        recognizer, settings = _plain(model), self.config.features
+        recognizer, settings, odds = _plain(model), self.config.features, self.odds
         shown = options.segment if trace else None
         answered = answer_records(recognizer, assets, settings, records, options, progress, shown=shown)
         for number, answers in answered:
@@ -300,7 +318,7 @@ class Transcribe(FileTask):
             if isinstance(answers, DataError):
                 found[number] = no_prediction(record, answers, options)
             else:
-                found[number] = prediction_of(recognizer, assets, settings, record, answers, options, trace=trace)
+                found[number] = prediction_of(recognizer, assets, settings, record, answers, options, odds, trace=trace)
         return [found[number] for number in range(len(records))]
 
     def names_inputs(self, options: TranscribeOptions) -> bool:
@@ -331,6 +349,7 @@ class Transcribe(FileTask):
         transcripts = [""] * len(records)
         unreadable: dict[int, DataError] = {}
         silent, cut = 0, 0
+        heard = WordOutcomes()
         answered = answer_records(_plain(model), assets, self.config.features, records, options, progress)
         for number, answers in answered:
             if isinstance(answers, DataError):
@@ -338,6 +357,12 @@ class Transcribe(FileTask):
                 continue
             best = [assets.tokenizer.decode(answer.hypotheses[0].tokens).strip() for answer in answers.segments]
             transcripts[number] = join_texts(best)
+            spoken = [
+                word
+                for one in answers.segments
+                for word in align(_plain(model), assets, one.encoded, one.hypotheses[0], self._seconds(model)).words
+            ]
+            heard.add(spoken, self._text(str(records[number]["text"])))
             silent += not any(answer.is_speech(options) for answer in answers.segments)
             cut += len(best) > 1
         if len(unreadable) == len(records):
@@ -355,6 +380,8 @@ class Transcribe(FileTask):
             "insertions": words.insertions,
         }
         notes = {"rates": "errors per word (wer) and character (cer) of the references, all utterances together; jiwer"}
+        errors, bins = heard.measure(self.odds)
+        metrics, notes = metrics | errors, notes | self.calibration_note()
         if says_little := words_note(references):
             notes["wer"] = says_little
         if unreadable:
@@ -377,6 +404,7 @@ class Transcribe(FileTask):
             for one in differences(references, transcripts, options.worst)
         ]
         tables = {"worst": Table(("errors", "words", "alignment"), tuple(worst))} if worst else {}
+        tables["calibration"] = calibration_table(bins, "words")
         return Evaluation(metrics, notes, tables)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,8 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from foci.data.tokenizer import Tokenizer
+from foci.metrics.calibration import Bin, Odds, calibration, expected_calibration_error, fit_odds
+from foci.metrics.error_rates import right_words
 from foci.scripts import is_mark, join_texts, stands_alone
 
 Span = tuple[float, float]
@@ -69,13 +71,25 @@ def word_tokens(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[tuple[str, 
         >>> word_tokens(tokenizer, tokenizer.encode("ab c新").ids)
         [('ab', [0, 1]), ('c', [3]), ('新', [4])]
     """
-    complete = tokenizer.text_stream()
+    return _words(map(tokenizer.text_stream(), tokens))
+
+
+def text_words(text: str) -> list[str]:
+    """Return the words of a text as `word_tokens` has them.
+
+    Example:
+        >>> text_words("ab c新.")
+        ['ab', 'c', '新.']
+    """
+    return [word for word, _ in _words(text)]
+
+
+def _words(pieces: Iterable[str]) -> list[tuple[str, list[int]]]:
     words: list[tuple[str, list[int]]] = []
     touching = alone = False  # whether no space came since the last letter, and whether that one stands alone
     waiting: list[int] = []  # tokens that are parts of a character
-    for number, token in enumerate(tokens):
+    for number, text in enumerate(pieces):
         waiting.append(number)
-        text = complete(token)
         for letter in text:
             if letter.isspace():
                 touching = False
@@ -194,6 +208,29 @@ def medians(weights: Float[ndarray, "U S"]) -> ndarray:
     reached = weights.cumsum(axis=1) >= 0.5 * total
     found: ndarray = np.argmax(reached, axis=1)
     return found
+
+
+class WordOutcomes:
+    """Counts with which probabilities words were right."""
+
+    def __init__(self) -> None:
+        self.probabilities: list[float] = []
+        self.right: list[bool] = []
+
+    def add(self, words: Sequence[SpokenWord], reference: str) -> None:
+        """Count the words of a transcript."""
+        self.probabilities += [word.confidence for word in words]
+        self.right += right_words(text_words(reference), [word.text for word in words])
+
+    def fit(self) -> Odds:
+        """Return the calibration that fits best."""
+        return fit_odds(self.probabilities, self.right)
+
+    def measure(self, odds: Odds) -> tuple[dict[str, float], list[Bin]]:
+        """Return the expected calibration error with a calibration and without, and how often words are right."""
+        bins = calibration(odds(self.probabilities), self.right)
+        raw = calibration(self.probabilities, self.right)
+        return {"ece": expected_calibration_error(bins), "ece_uncalibrated": expected_calibration_error(raw)}, bins
 
 
 def doubtful_times(words: Sequence[SpokenWord], least: float) -> str | None:
