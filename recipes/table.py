@@ -25,7 +25,7 @@ _ABS = {
     },
     "training.learning_rate": 4e-3,
 }
-_CAPTION = {"beam": 5}
+_CAPTION = {"beam": 5, "length_penalty": 0.6}
 _ONE_REGION = {"model.double_weight": 0.0}
 _COVERAGE = {"model.decoder.coverage": True, "coverage.weight": 1.0, "coverage.start": 2100}
 _TEST2016 = ("$FOCI_DATA/multi30k/test_2016_flickr.en.gz", "$FOCI_DATA/multi30k/test_2016_flickr.de.gz")

@@ -227,3 +227,43 @@ def test_rare_words_are_left_out():
     assets = task.assets(Splits(scenes, [], []), lambda text: None)
     words = " ".join(one.captions[0] for one in scenes).replace(",", " ,").split()
     assert {piece.strip() for piece in assets.tokenizer.pieces} == {word for word in words if words.count(word) >= 3}
+
+
+def test_captions_are_compared_with_those_of_similar_training_images(run, tmp_path):
+    """A training image is most like itself, also where it is a file with other pixels in its corner."""
+    scenes = drawn_captions(12, split="train")
+    metrics = run.evaluate([one._asdict() for one in scenes]).metrics
+    assert (metrics["nearest_exact"], metrics["nearest_bleu4"]) == (1.0, pytest.approx(100.0))
+    other = run.evaluate([one._asdict() for one in drawn_captions(12, split="test")])
+    assert other.metrics["nearest_exact"] < 1
+    assert "looks most alike" in other.notes["baselines"]
+    run.task.baselines, kept = {"neighbors": {"captions": ["a"], "images": "!"}}, run.task.baselines
+    with pytest.raises(CheckpointError, match="captions to compare with are not what foci wrote"):
+        run.evaluate([scenes[0]._asdict()])
+    run.task.baselines = {}  # as in runs of earlier versions
+    assert "nearest_exact" not in run.evaluate([scenes[0]._asdict()]).metrics
+    run.task.baselines = kept
+
+
+def test_the_length_penalty_is_fitted_on_validation_images(tmp_path, monkeypatch):
+    used = []
+    search = Caption.search
+
+    def spied(self, model, sources, numbers, options, prefix=None):
+        used.append(options.length_penalty)
+        return search(self, model, sources, numbers, options, prefix)
+
+    def cider(self, texts, references):  # best with the penalty of the last search
+        return {**scores(self, texts, references), "cider_d": float(used[-1] == 1.5)}
+
+    scores = Caption._text_metrics
+    monkeypatch.setattr(Caption, "search", spied)
+    monkeypatch.setattr(Caption, "_text_metrics", cider)
+    predictor = trained(tmp_path / "run")
+    assert predictor.task.calibration == {"length_penalty": 1.5}
+    records = predictor.held_out()[:1]
+    used.clear()
+    assert predictor.evaluate(records).notes["length_penalty"].startswith("1.5, of (0.6,")
+    predictor.predict(records)
+    predictor.predict(records, options={"length_penalty": 0.3})
+    assert used == [1.5, 1.5, 0.3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
@@ -30,10 +31,11 @@ from foci.models.options.images import FrozenAnnotationOptions
 from foci.tasks.caption.batches import CaptionBatch, CaptionExamples, drawn_captions
 from foci.tasks.caption.config import BUILT_IN, CaptionConfig, CaptionOptions
 from foci.tasks.caption.looks import Look, Looks, look, named_boxes, shapes_pointed_at, table_of_looks
+from foci.tasks.caption.neighbors import keep_neighbors, nearest_captions
 from foci.tasks.caption.reader import CaptionedImage, read_captions
 from foci.tasks.frame.assets import Assets
 from foci.tasks.frame.file_task import shortened
-from foci.tasks.frame.seq2seq_task import Seq2SeqTask, search_from
+from foci.tasks.frame.seq2seq_task import LENGTH_PENALTY, Seq2SeqTask, search_from
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Progress, Record, Shard, Splits, token_axes
 from foci.training.objective import Batches, Loss
 from foci.viz.trace import Axis, Trace
@@ -64,6 +66,12 @@ class CaptionAssets(Assets):
     def frozen(self) -> ImageEncoder | None:
         """The frozen image encoder; None for the small network, which is trained with the rest."""
         return None if self.image_encoder.name == SMALL else self.image_encoder
+
+
+_PENALTIES = (LENGTH_PENALTY, 0.0, 1.0, 1.5, 2.0)
+"""Length penalties that are tried on validation images, the default first."""
+_FITTED = 50
+"""Validation images that they are tried on."""
 
 
 class _Sources:
@@ -106,6 +114,8 @@ class Caption(Seq2SeqTask):
     builtin_sizes: ClassVar[tuple[int, int, int]] = (BUILT_IN, 100, 300)
 
     config: CaptionConfig
+    _trained: Images | ImageFeatures | None = None
+    """The training images, once they are read."""
 
     # ---- data
 
@@ -191,8 +201,16 @@ class Caption(Seq2SeqTask):
         """Encode and batch the training captions, without those of unreadable images."""
         data = self.config.data
         examples = self._examples(list(splits.train), assets, log)
+        self._trained = examples.images
         most = data.batch_size * max(data.max_words + 2, data.captions_together)
         return TokenBatches(examples, **self.batching(shard, most, data.batch_size))
+
+    def count_baselines(self, splits: Splits) -> dict[str, Any]:
+        """Return the training images with their first captions, of which the most similar ones are compared with."""
+        if self._trained is None:
+            return {}
+        train: list[CaptionedImage] = list(splits.train)
+        return {"neighbors": keep_neighbors(self._trained, [train[one].captions[0] for one in self._trained.kept])}
 
     def held_out(self, splits: Splits, assets: CaptionAssets, log: Log) -> _HeldOut:
         """Encode and batch the validation captions."""
@@ -273,7 +291,22 @@ class Caption(Seq2SeqTask):
             for number, found in zip(numbers, self.search(model, held_out.sources, numbers, options)):
                 texts.append(self.decode(held_out.assets, held_out.sources, number, found[0].tokens))
         metrics = self.nats(model, held_out.batches) | self._text_metrics(texts, [*references.values()])
-        return {name: value for name, value in metrics.items() if name in self.metrics}
+        named = {name: value for name, value in metrics.items() if name in self.metrics}
+        return {**named, "calibration/length_penalty": self._fit_length(model, held_out)}
+
+    def _fit_length(self, model: nn.Module, held_out: _HeldOut) -> float:
+        """Return the length penalty with the best captions of some validation images; of equal ones the default."""
+        references = dict(islice(held_out.references.items(), _FITTED))
+        scores = {}
+        for penalty in _PENALTIES:
+            options = self.limited(CaptionOptions(length_penalty=penalty))
+            texts = [
+                self.decode(held_out.assets, held_out.sources, number, one[0].tokens)
+                for numbers in self._in_batches([*references], options)
+                for number, one in zip(numbers, self.search(model, held_out.sources, numbers, options))
+            ]
+            scores[penalty] = self._text_metrics(texts, [*references.values()])["cider_d"]
+        return max(_PENALTIES, key=lambda penalty: scores[penalty])
 
     def _text_metrics(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         """Metrics of captions against their references."""
@@ -283,9 +316,10 @@ class Caption(Seq2SeqTask):
     # ---- predictions
 
     def limited(self, options: CaptionOptions) -> CaptionOptions:
-        """Return the options with the greatest length of a caption."""
+        """Return the options with the greatest length of a caption, and the length penalty that was fitted."""
         longest = options.max_length or max(self.config.data.max_words, options.min_length)
-        return replace(options, max_length=longest)
+        fitted = self.calibration.get("length_penalty") if options.length_penalty is None else options.length_penalty
+        return replace(options, max_length=longest, length_penalty=fitted)
 
     def encode_sources(self, assets: CaptionAssets, records: Sequence[Record]) -> _Sources:
         """Decode the images, without the help of the cache."""
@@ -416,6 +450,13 @@ class Caption(Seq2SeqTask):
             "two neighbors share one",
             **likelihood.notes(),
         }
+        if options.length_penalty is None and "length_penalty" in self.calibration:
+            fitted = self.calibration["length_penalty"]
+            notes["length_penalty"] = f"{fitted:g}, of {_PENALTIES} the best for validation images"
+        if "neighbors" in self.baselines:
+            nearest = self._text_metrics(nearest_captions(images, self.baselines["neighbors"]), references)
+            metrics |= {f"nearest_{name}": nearest[name] for name in ("exact", "bleu4", "cider_d", "rouge_l")}
+            notes["baselines"] = "nearest_…: the caption of the training image that looks most alike"
         tables = {}
         looks = self._looks(model, assets, images, captioned)
         if looks.moves:

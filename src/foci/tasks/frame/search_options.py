@@ -18,8 +18,8 @@ class SearchOptions:
     """Number of hypotheses of the beam search; 1 is greedy search."""
     n_best: Annotated[int, Ge(1)] = 1
     """Number of outputs per input, each with its score."""
-    length_penalty: Annotated[float, Ge(-100), Le(100)] = 0.6
-    """Above 0 favors longer outputs, below 0 shorter ones."""
+    length_penalty: Annotated[float, Ge(-100), Le(100)] | None = None
+    """Above 0 favors longer outputs, below 0 shorter ones. Default: 0.6; of captions what fits validation images."""
     coverage_penalty: Annotated[float, Ge(0), Le(100)] = 0.0
     """Above 0 favors outputs that have attended to all of the source."""
     no_repeat_ngram: Annotated[int, Ge(0)] = 0

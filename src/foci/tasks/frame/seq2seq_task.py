@@ -36,6 +36,8 @@ from foci.viz.axis import Axis, Mark
 from foci.viz.trace import COPIED, P_GEN, Trace
 from foci.weights import Weights
 
+LENGTH_PENALTY = 0.6
+"""Of the search, where none is given and none was fitted."""
 _AXES = {"encoder": ("source", "source"), "self": ("target", "input"), "cross": ("target", "source")}
 """The axes (target, source) of the encoder's attentions, and of the decoder's by the last word of their name."""
 
@@ -244,7 +246,7 @@ def search_from(
         start,
         size=options.beam,
         n_best=options.n_best,
-        length_penalty=options.length_penalty,
+        length_penalty=LENGTH_PENALTY if options.length_penalty is None else options.length_penalty,
         coverage_penalty=options.coverage_penalty,
         constraints=constraints,
     )
