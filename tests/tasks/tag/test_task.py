@@ -14,9 +14,11 @@ import foci_cli
 from foci.errors import ConfigError, DataError
 from foci.functional.crf.spans import span_distribution
 from foci.metrics.spans import Span, strict_spans
-from foci.tasks.frame.config import put
+from foci.tasks.frame.config import configure, put
 from foci.tasks.frame.prediction_loop import batch_of
+from foci.tasks.frame.task import Splits
 from foci.tasks.tag.builtin import carriers
+from foci.tasks.tag.config import TagConfig
 from foci.tasks.tag.decoding import chain_of, decode
 from foci.tasks.tag.json_records import from_record
 from foci.tasks.tag.schemes import to_tags
@@ -28,7 +30,7 @@ QUICK = {
     "data": {"builtin": 400, "batch_size": 16},
     "vocabulary": {"min_count": 1},
     "model": {"preset": "tiny"},
-    "training": {"max_steps": 90, "eval_every": 45, "warmup": 5, "learning_rate": 0.01},
+    "training": {"max_steps": 90, "eval_every": 45, "warmup": 5, "learning_rate": 0.01, "schedule": "constant"},
 }
 
 
@@ -373,3 +375,21 @@ def test_records_with_mistakes_are_named(predictor):
         predictor.evaluate([{"text": "a b", "spans": []}, {"text": "a b", "spans": [[0, 99, "x"]]}])
     with pytest.raises(DataError, match=r"entry 0: 'words' is no list of"):
         predictor.predict([{"text": "a b", "words": [[0, 9]]}])
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "chosen"),
+    [
+        ({}, 100, {"schedule": "cosine", "max_steps": 120, "warmup": 12}),  # 30 epochs of four batches
+        ({}, 2000, {"schedule": "cosine", "max_steps": 1500}),
+        ({}, 13_000, {"schedule": "cosine", "max_steps": 4070}),  # ten epochs
+        ({"max_epochs": 3}, 2000, {"schedule": "cosine", "max_steps": 189, "warmup": 18}),
+        ({"max_steps": 2000}, 100, {"schedule": "cosine"}),
+        ({"time_limit": 60}, 100, {"schedule": "cosine"}),
+    ],
+)
+def test_the_rate_falls_to_zero_by_the_end_of_a_training_by_default(given, count, chosen):
+    task = Tag(configure(TagConfig, {"data": {"path": "x", "batch_size": 32}, "training": given}, "test"))
+    found = task.suited(Splits([None] * count, [], []))
+    assert {path.removeprefix("training."): one.value for path, one in found.items()} == chosen
+    assert found.keys() <= {*TagConfig.suited}

@@ -198,7 +198,7 @@ def test_batches_and_vocabulary_grow_with_the_data(pairs, batch, size, warmup):
 def test_a_printed_file_leaves_to_the_data_what_it_chooses(capsys):
     assert foci_cli.main(["train", "translate", "--print-config", "--set", "tokenizer.size=700"]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert "# batch_tokens = 4096    (for much data; otherwise chosen by its size)" in printed
+    assert "# batch_tokens = 4096    (unless the training data decides)" in printed
     assert "size = 700" in printed
 
 

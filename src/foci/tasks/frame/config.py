@@ -219,7 +219,7 @@ def commented_toml(config: Any, title: str, given: Mapping[str, Any]) -> str:
             preset = tables[:1] == ["model"] and one.path not in ("model.kind", "model.preset")
             line = f"{name} = {to_toml(one.value)}"
             if (preset or by_data) and not has(given, one.path):
-                line = f"# {line}{'    (for much data; otherwise chosen by its size)' * by_data}"
+                line = f"# {line}{'    (unless the training data decides)' * by_data}"
             lines.append(line)
     return "\n".join(lines) + "\n"
 

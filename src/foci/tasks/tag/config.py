@@ -98,6 +98,7 @@ class TagConfig(TaskConfig):
         "model": {"preset": "tiny"},
         "training": {"max_steps": 600, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 30, "eval_every": 150},
     }
+    suited = ("training.schedule", "training.max_steps", "training.warmup")
     promise = Promise("f1", 0.99, 0.01)
     smallest = {
         "data": {"builtin": 60, "batch_size": 16},
@@ -111,7 +112,13 @@ class TagConfig(TaskConfig):
     vocabulary: TagVocabularyConfig = TagVocabularyConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingOptions = TrainingOptions(
-        max_epochs=30, patience=10, warmup=50, eval_every=200, metric_for_best_model="f1", greater_is_better=True
+        max_epochs=30,
+        patience=10,
+        learning_rate=3e-3,
+        warmup=50,
+        eval_every=200,
+        metric_for_best_model="f1",
+        greater_is_better=True,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from foci.tasks.frame.file_task import FileTask, log_labels, shortened
 from foci.tasks.frame.notes import left_out, unknown_note
 from foci.tasks.frame.prediction_loop import batch_of, batches_by_length, by_length, predict_in_batches
 from foci.tasks.frame.scores import calibration_table
-from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Prediction, Progress, Record, Shard, Splits
+from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Prediction, Progress, Record, Shard, Splits, Suited
 from foci.tasks.frame.vocabulary import count_with_vectors, take_vectors
 from foci.tasks.tag.answers import answer_of, is_plain, show, trace_of
 from foci.tasks.tag.batches import LONGEST_WORD, Letters, TagBatch, TagExamples
@@ -41,6 +42,11 @@ from foci.tasks.tag.schemes import PLAIN
 from foci.tasks.tag.sentences import TaggedSentence, from_words
 from foci.tasks.tag.splitting import LOW, agreement, learn_rule, low_note, said
 from foci.training.objective import Batches, Loss
+
+_EPOCHS = 10
+"""Epochs that the tagger is trained for by default."""
+_LEAST_STEPS = 1500
+"""Steps of them at least, of little data that is seen more often."""
 
 
 class Tag(FileTask):
@@ -149,6 +155,21 @@ class Tag(FileTask):
     def _words(self, sentence: TaggedSentence) -> list[str]:
         """Return the words in the normal form of the run."""
         return [normalized(word, self.config.data.normalize) for word in sentence.tokens]
+
+    def suited(self, splits: Splits) -> dict[str, Suited]:
+        """Return by when the learning rate falls to 0: a constant one ends further from the optimum."""
+        training, count, size = self.config.training, len(list(splits.train)), self.config.data.batch_size
+        chosen = {"training.schedule": Suited("cosine", "the learning rate falls to 0 until the training ends")}
+        steps = training.max_steps
+        if steps is None and training.time_limit is None:
+            epoch = math.ceil(count / size)
+            most = (training.max_epochs or _EPOCHS) * epoch
+            steps = min(max(_LEAST_STEPS, _EPOCHS * epoch), most)
+            about = f"{steps / epoch:.0f} epochs of {count:,} sentences, {size} per batch"
+            chosen["training.max_steps"] = Suited(steps, about)
+        if steps is not None and training.warmup > steps // 10:
+            chosen["training.warmup"] = Suited(steps // 10, f"a tenth of training.max_steps = {steps:,}")
+        return chosen
 
     def assets(self, splits: Splits, log: Log) -> TagLexicon:
         """Count words and letters, and list labels and intents."""
