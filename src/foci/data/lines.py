@@ -21,6 +21,7 @@ from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
+from foci.data.reading import followed
 from foci.encodings import AUTO, SAMPLE, TextForm, recognize, shown_as
 from foci.errors import DataError
 from foci.files import open_regular
@@ -130,22 +131,19 @@ def strict(entries: Iterable[Entry | Fault]) -> Iterator[Entry]:
         yield entry
 
 
-def read_examples(
-    path: Path, entries: Iterable[Entry | Fault], what: str, log: Log | None = None, where: str = "file"
-) -> list[Entry]:
+def read_examples(path: Path, entries: Iterable[Entry | Fault], what: str, where: str = "file") -> list[Entry]:
     """Return all entries of a file.
 
     Args:
         path: the file, for messages.
         entries: what a reader yields.
         what: their name, in the plural.
-        log: called with a message every few seconds.
         where: what is empty if there are no entries.
 
     Raises:
         DataError: with the first fault and the number of each kind, or that there are no entries.
     """
-    found = list(usable(counted(entries, what, log), what))
+    found = list(usable(entries, what))
     if not found:
         raise DataError(f"{path}, line 1: no {what}, the {where} is empty.")
     return found
@@ -333,7 +331,7 @@ def _too_long(path: Path, number: int, max_characters: int) -> Fault:
 def open_bytes(path: Path) -> BufferedIOBase:
     """Return the bytes of a file; its first bytes, not its name, determine its compression."""
     try:
-        file = open_regular(path)
+        file = followed(open_regular(path), path)
     except OSError as error:
         raise DataError(f"{path}: cannot be opened ({error.strerror}).") from error
     magic = file.read(6)

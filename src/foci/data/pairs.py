@@ -20,7 +20,6 @@ from foci.data.lines import (
     LONGEST_LINE,
     Fault,
     Log,
-    counted,
     current_encoding,
     each,
     ending_of,
@@ -181,7 +180,7 @@ def _good_pairs(corpus: Corpus, log: Log | None) -> Iterator[Pair]:
         source, target = corpus.found
         if (source, target) != ("source", "target"):
             log(f"{corpus.source}: the source is {source!r}, the target {target!r}; data.columns names others")
-    pairs = usable(counted(corpus.entries(), "lines", log), "pairs")
+    pairs = usable(corpus.entries(), "pairs")
     first = next(pairs, None)
     if first is None:
         raise DataError(f"{corpus.source}, line 1: no sentence pairs, the file is empty.")

@@ -90,7 +90,7 @@ def read_captions(
     base = path if images is None else Path(images) / path.name
     grouped: dict[str, list[str]] = {}
     parts: dict[str, str] = {}
-    for entry in read_examples(path, entries, "captions", log):
+    for entry in read_examples(path, entries, "captions"):
         grouped.setdefault(entry.image, []).extend(entry.captions)
         parts.setdefault(entry.image, entry.part)
     kept = grouped.keys() if only is None else _chosen(grouped, Path(only), path, log)

@@ -65,7 +65,7 @@ def read_documents(
     else:
         rows = read_rows(path, columns, texts=1, expected=_EXPECTED)
         entries = each(rows, lambda row: _document(row.values[0], [row.values[1]], path, row.line))
-    return read_examples(path, entries, "documents", log, "file or folder")
+    return read_examples(path, entries, "documents", "file or folder")
 
 
 def _in_object(path: Path, entry: JsonObject, columns: Sequence[Column]) -> Document | Fault:

@@ -48,7 +48,7 @@ def read_labeled_images(
         entries = starmap(LabeledImage, class_files(str(path), image_files, "images", log))
     else:
         entries = _in_table(path, columns)
-    return read_examples(path, entries, "images", log, "file or folder")
+    return read_examples(path, entries, "images", "file or folder")
 
 
 def _in_table(path: Path, columns: Sequence[Column]) -> Iterator[LabeledImage | Fault]:

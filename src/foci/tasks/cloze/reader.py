@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foci.data.lines import Fault, Log, ending_of, read_examples, read_lines
+from foci.data.lines import Fault, ending_of, read_examples, read_lines
 from foci.data.tables import JSON, json_objects
 from foci.errors import DataError, near_names
 from foci.tasks.cloze.config import BLANK
@@ -37,16 +37,13 @@ class ClozeQuestion(NamedTuple):
     kind: str = ""
 
 
-def read_cloze(
-    path: str | Path, *, blank: str = BLANK, needs_blank: bool = True, log: Log | None = None
-) -> list[ClozeQuestion]:
+def read_cloze(path: str | Path, *, blank: str = BLANK, needs_blank: bool = True) -> list[ClozeQuestion]:
     """Read cloze questions; the form follows from the name and the first line of the file, as the module says.
 
     Args:
         path: the file.
         blank: how the file writes the blank.
         needs_blank: whether a question without a blank is a mistake.
-        log: called with a message every few seconds.
 
     Raises:
         DataError: the first mistake, with its file and line, and how many there are.
@@ -59,7 +56,7 @@ def read_cloze(
     else:
         entries = _numbered(path)
     checked = (_checked(entry, blank if needs_blank else "", path) for entry in entries)
-    return [question for _, question in read_examples(path, checked, "questions", log)]
+    return [question for _, question in read_examples(path, checked, "questions")]
 
 
 _Placed = tuple[int, ClozeQuestion]

@@ -80,7 +80,7 @@ class Cloze(FileTask):
     def read_file(self, path: str, log: Log | None = None) -> list[ClozeQuestion]:
         """Read questions in one of the forms of the training data."""
         data = self.config.data
-        return read_cloze(path, blank=data.blank, needs_blank=data.needs_blank, log=log)
+        return read_cloze(path, blank=data.blank, needs_blank=data.needs_blank)
 
     def key(self, example: ClozeQuestion) -> str:
         """Return the document: questions about one are never in two parts."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from foci.data.lines import Fault, Log, counted, each, empty_field, usable
+from foci.data.lines import Fault, each, empty_field, usable
 from foci.data.tables import Column, TableRow, read_rows
 from foci.errors import DataError
 from foci.tasks.entail.config import SPLIT
@@ -51,7 +51,6 @@ def read_entailment(
     columns: Sequence[Column] | None = None,
     split: str = SPLIT,
     names: Mapping[str, str] | None = None,
-    log: Log | None = None,
 ) -> PairFile:
     """Return the pairs of a file.
 
@@ -61,7 +60,6 @@ def read_entailment(
             three zero-based numbers. Default: the names that the common data sets give them.
         split: the column or field that says which split a row belongs to, where the file has it.
         names: what labels of the file are called in foci, such as ``{"0": "entailment"}``.
-        log: called with a message every few seconds.
 
     Raises:
         ConfigError: the file has another form, or only some columns are numbers.
@@ -79,7 +77,7 @@ def read_entailment(
     entries = each(rows, lambda row: _pair(row, path, split, names or {}))
     splits: dict[str, list[SentencePair]] = {}
     unlabeled = 0
-    for part, pair in usable(counted(entries, "pairs", log), "pairs"):
+    for part, pair in usable(entries, "pairs"):
         if pair.label == NO_LABEL:
             unlabeled += 1
         else:

@@ -113,7 +113,6 @@ class Entail(LabelTask):
             columns=data.columns,
             split=data.split,
             names=data.labels,
-            log=log,
         )
         if file.unlabeled and log is not None:
             log(f"{file.unlabeled:,} pairs of {path} have no agreed label (“-”) and are left out")

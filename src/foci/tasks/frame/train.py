@@ -21,6 +21,7 @@ from torch import nn
 
 from foci.data.batching import DummyBatch
 from foci.data.lines import text_encoding
+from foci.data.reading import logged_reading
 from foci.data.word_splitter import trust
 from foci.errors import CheckpointError, ConfigError, near_names
 from foci.settings import build, merge, to_tables
@@ -194,7 +195,7 @@ def _train(
 ) -> TrainingResult:
     log = given_log or log_to_stderr
     main = fabric.global_rank == 0
-    with text_encoding(task.encoding):
+    with text_encoding(task.encoding), logged_reading("reading the data", log):
         splits = task.read(log)
     if given is not None:
         task.config = _suited(task, splits, given, log)
@@ -204,15 +205,17 @@ def _train(
             f"warning: training.warmup is {options.warmup:,}, but training.max_steps {options.max_steps:,}: the rate "
             f"only reaches {options.max_steps / options.warmup:.0%} of training.learning_rate. Lower training.warmup."
         )
-    log("preparing the data")
-    assets = _assets(task, splits, out if resume and (out / "config.json").exists() else None, fabric, log)
+    log(preparing := "preparing the data")
+    with logged_reading(preparing, log):
+        assets = _assets(task, splits, out if resume and (out / "config.json").exists() else None, fabric, log)
     checkpoints = Checkpoints(out / "checkpoints").all() if resume else []
     model = _built(task, assets, checkpoints, fabric, log)
     batches = task.batches(splits, assets, Shard(fabric.global_rank, fabric.world_size), log)
     objective = _Objective(task, task.held_out(splits, assets, log))
     if resume:
         _check_same_data(out, batches)
-    fingerprint = Fingerprint.from_splits(task, splits) if main else None
+    with logged_reading("digests of the data", log):
+        fingerprint = Fingerprint.from_splits(task, splits) if main else None
     if fingerprint is not None:
         log_overlap(fingerprint, out, log)
     seconds = _try_longest_batch(task, model, batches, fabric)

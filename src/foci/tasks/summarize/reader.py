@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foci.data.lines import Fault, Log, each, empty_field, ending_of, read_examples
+from foci.data.lines import Fault, each, empty_field, ending_of, read_examples
 from foci.data.pairs import AlignedFiles, Columns
 from foci.data.tables import JSON, LONGEST_TEXT, JsonObject, field_of, json_objects, read_rows
 from foci.errors import ConfigError
@@ -33,7 +33,6 @@ def read_summaries(
     *,
     columns: Columns | None = None,
     references: Sequence[int | str] = (),
-    log: Log | None = None,
 ) -> list[SummarizedText]:
     """Return all texts with their summaries.
 
@@ -42,18 +41,17 @@ def read_summaries(
         target: the summaries, one per line.
         columns: columns or fields of text and summary. Default: "source" and "target".
         references: columns or fields of further references.
-        log: called with a message every few seconds.
 
     Raises:
         DataError: with the first fault, its file and line, and the number of faults.
     """
     path = Path(source)
     if target is None:
-        return read_examples(path, _entries(path, (*(columns or ("source", "target")), *references)), "texts", log)
+        return read_examples(path, _entries(path, (*(columns or ("source", "target")), *references)), "texts")
     if columns is not None or references:
         raise ConfigError("data: two aligned files have no columns. Give one file, or leave columns out.")
     pairs = AlignedFiles(path, target, max_characters=LONGEST_TEXT).entries()
-    return read_examples(path, each(pairs, lambda pair: SummarizedText(*pair)), "texts", log)
+    return read_examples(path, each(pairs, lambda pair: SummarizedText(*pair)), "texts")
 
 
 def _entries(path: Path, columns: Sequence[int | str]) -> Iterator[SummarizedText | Fault]:

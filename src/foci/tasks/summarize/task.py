@@ -74,13 +74,13 @@ class Summarize(Seq2SeqTask):
     def read_file(self, path: str, log: Log | None = None) -> list[SummarizedText]:
         """Read a table or JSONL file."""
         data = self.config.data
-        return read_summaries(path, columns=data.columns, references=data.references, log=log)
+        return read_summaries(path, columns=data.columns, references=data.references)
 
     def read_part(self, part: str, path: str, log: Log) -> list[SummarizedText]:
         """Read the texts of a part: two aligned files, or one with both sides."""
         data = self.config.data
         target = {"train": data.target, "valid": data.valid_target, "test": data.test_target}[part]
-        return self.read_file(path, log) if target is None else read_summaries(path, target, log=log)
+        return self.read_file(path, log) if target is None else read_summaries(path, target)
 
     def key(self, example: SummarizedText) -> str:
         """Return the text: equal ones are never in two parts."""

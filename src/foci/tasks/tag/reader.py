@@ -20,7 +20,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from foci.data.lines import Fault, Log, ending_of, read_examples, read_lines
+from foci.data.lines import Fault, ending_of, read_examples, read_lines
 from foci.data.tables import JSON, json_objects
 from foci.data.word_splitter import Offsets, WordSplitter
 from foci.errors import ConfigError, DataError, near_names
@@ -69,7 +69,6 @@ def read_tagged(
     columns: tuple[int | str, int | str] = (0, -1),
     names: Sequence[str] = (),
     rule: str = "auto",
-    log: Log | None = None,
 ) -> TaggedFile:
     """Read tagged sentences; the form follows from the name of the file, as the module says.
 
@@ -81,7 +80,6 @@ def read_tagged(
             CoNLL-U that of the tags may be its name, and in JSON both are names of fields.
         names: what tags that are numbers in JSON stand for.
         rule: how texts without words are split; by default the rule is learned.
-        log: called with a message every few seconds.
 
     Raises:
         DataError: the first mistake, with its file and line, and how many there are.
@@ -93,22 +91,22 @@ def read_tagged(
         words, labels = _inside(path, "seq.in"), _inside(path, "seq.out")
         if words is None or labels is None:
             raise DataError(f"{path}: the folder has no seq.in and seq.out, expected words and tags by these names.")
-        return _from_tags(path, _aligned(words, labels, _inside(path, "label")), log, rule)
+        return _from_tags(path, _aligned(words, labels, _inside(path, "label")), rule)
     if tags is not None:
-        return _from_tags(path, _aligned(path, Path(tags), None if intents is None else Path(intents)), log, rule)
+        return _from_tags(path, _aligned(path, Path(tags), None if intents is None else Path(intents)), rule)
     if intents is not None:
         raise ConfigError("data.intents is set without data.tags, expected files of words, tags and intents.")
     if ending_of(path) in JSON:
-        return _from_objects(path, columns, names, rule, log)
+        return _from_objects(path, columns, names, rule)
     word_column, column = columns
     if ending_of(path) == ".conllu":
-        return _from_tags(path, _conllu(path, column), log, rule)
+        return _from_tags(path, _conllu(path, column), rule)
     if isinstance(word_column, str) or isinstance(column, str):
         raise ConfigError(
             f"{path}: data.columns is {word_column!r}, {column!r}, expected numbers: only CoNLL-U (.conllu) and "
             "JSON have names of columns."
         )
-    return _from_tags(path, _columns(path, word_column, column), log, rule)
+    return _from_tags(path, _columns(path, word_column, column), rule)
 
 
 def read_words(path: str | Path, word_column: int | str = 0) -> Iterator[tuple[list[str], int] | Fault] | None:
@@ -145,8 +143,8 @@ def _inside(folder: Path, name: str) -> Path | None:
 # ---- one tag per word
 
 
-def _from_tags(path: Path, entries: Iterator[_Written | Fault], log: Log | None, rule: str) -> TaggedFile:
-    written = read_examples(path, entries, "sentences", log)
+def _from_tags(path: Path, entries: Iterator[_Written | Fault], rule: str) -> TaggedFile:
+    written = read_examples(path, entries, "sentences")
     notes = []
     if standard := in_standard_form([tag for one in written for tag in one.tags]):
         example = next(tag for one in written for tag in one.tags if standard(tag) != tag)
@@ -293,9 +291,7 @@ def _rows(
 # ---- spans by characters
 
 
-def _from_objects(
-    path: Path, columns: tuple[int | str, int | str], names: Sequence[str], rule: str, log: Log | None
-) -> TaggedFile:
+def _from_objects(path: Path, columns: tuple[int | str, int | str], names: Sequence[str], rule: str) -> TaggedFile:
     splitter = WordSplitter(rule)
 
     def entries() -> Iterator[TaggedSentence | _Written | Fault]:
@@ -313,13 +309,13 @@ def _from_objects(
             except DataError as error:
                 yield Fault(path, entry.line, "unusable sentence", str(error))
 
-    read = read_examples(path, entries(), "sentences", log)
+    read = read_examples(path, entries(), "sentences")
     by_tags = [one for one in read if isinstance(one, _Written)]
     sentences = [one for one in read if isinstance(one, TaggedSentence)]
     if by_tags and sentences:
         raise DataError(f"{path}: some objects have tags of words and others spans, expected the same of all.")
     if by_tags:
-        return _from_tags(path, iter(by_tags), log, rule)
+        return _from_tags(path, iter(by_tags), rule)
     if names:
         raise ConfigError(f"{path}: data.tag_names is set, but the file has no tags of words. Leave it out.")
     if rule == "auto":

@@ -111,7 +111,7 @@ class Tag(FileTask):
         """Read a file with words and tags, which may be in other files, or a folder."""
         data = self.config.data
         found = read_tagged(
-            path, tags=tags, intents=intents, columns=data.columns, names=data.tag_names, rule=data.words, log=log
+            path, tags=tags, intents=intents, columns=data.columns, names=data.tag_names, rule=data.words
         )
         self.config = replace(self.config, data=replace(data, words=found.rule))  # further files are read alike
         for note in found.notes:

@@ -18,7 +18,7 @@ from torch import Tensor
 from foci.data.batching import GroupedSequences, Indices, Sequences
 from foci.data.images.drawn import Language, find_scene, questions, scene_name
 from foci.data.images.files import Images, beside
-from foci.data.lines import Fault, Log, each, empty_field, read_examples
+from foci.data.lines import Fault, each, empty_field, read_examples
 from foci.data.tables import Column, TableRow, read_rows
 from foci.errors import DataError
 
@@ -34,16 +34,13 @@ class ImageQuestion(NamedTuple):
     answer: str
 
 
-def read_image_questions(
-    path: str | Path, *, columns: Sequence[Column] = ImageQuestion._fields, log: Log | None = None
-) -> list[ImageQuestion]:
+def read_image_questions(path: str | Path, *, columns: Sequence[Column] = ImageQuestion._fields) -> list[ImageQuestion]:
     """Return the questions of a .jsonl, .tsv or .csv file (+ .gz, .xz); no image is opened.
 
     Args:
         path: the file; the names of images are relative to its folder.
         columns: those of image, question and answer, by the names in a table's first line or by three zero-based
             numbers (then there is no line of names); the fields of a JSONL file.
-        log: called with a message every few seconds.
 
     Everything is read before a DataError reports the first fault, with its file and line, and their number.
     """
@@ -53,7 +50,7 @@ def read_image_questions(
         made = ImageQuestion(*(value.strip() for value in row.values))
         return empty_field(path, row.line, **made._asdict()) or made._replace(image=beside(path, made.image))
 
-    return read_examples(path, each(read_rows(path, columns, texts=2), question), "questions", log)
+    return read_examples(path, each(read_rows(path, columns, texts=2), question), "questions")
 
 
 def drawn_questions(

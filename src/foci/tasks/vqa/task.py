@@ -82,7 +82,7 @@ class Vqa(LabelTask):
 
     def read_file(self, path: str, log: Log | None = None) -> list[ImageQuestion]:
         """Read a table of questions; images are decoded when they are batched."""
-        return read_image_questions(path, columns=self.config.data.columns, log=log)
+        return read_image_questions(path, columns=self.config.data.columns)
 
     def key(self, example: ImageQuestion) -> str:
         """Return the content of the image: all questions about it are in one part."""
