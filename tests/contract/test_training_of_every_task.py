@@ -1,16 +1,13 @@
 """Differential tests of training, for every row of TASKS: two ways of training that must learn the same.
 
 Dropout is off where a batch is cut in parts, since every part draws random numbers of its own. Losses are compared, not
-weights: a bias of keys has no gradient but rounding, which Adam makes large.
+weights: a bias of keys has no gradient but rounding, which Adam makes large. That two processes learn what one does is
+in tests/training/test_processes.py.
 """
 
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,8 +19,6 @@ from foci.tasks import TASKS
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.task import Shard, find
 from foci.training.run_folder import read_metrics
-
-SEVERAL = Path(__file__).parents[1] / "support" / "several_commands.py"
 
 
 @pytest.fixture(autouse=True)
@@ -52,19 +47,15 @@ def losses(run):
     return [line["loss"] for line in lines(run, "train")]
 
 
-SHORT = {"training__max_steps": 3, "training__eval_every": "none"}
+SHORT = {"training__max_steps": 3, "training__eval_every": None}
 
 
 @pytest.fixture(scope="module", params=TASKS)
 def whole(request, tmp_path_factory):
     """The name of a task, and a run of it on whole batches."""
     run = tmp_path_factory.mktemp(request.param) / "whole"
-    train(request.param, run, **SHORT, **EXTRA.get(request.param, {}))
+    train(request.param, run, **SHORT)
     return request.param, run
-
-
-EXTRA = {"memorize": {"model__gradient_bound": 0.01}}
-"""Further settings where parts of a batch are compared with the whole: a bound that clips."""
 
 
 def assert_same_step(one, other):
@@ -94,14 +85,14 @@ def test_accumulated_halves_learn_what_whole_batches_do(whole, tmp_path, monkeyp
     batches = kind.batches
     halves = lambda *given: Halves([batches(*given[:-2], Shard(rank, 2), given[-1]) for rank in range(2)])  # noqa: E731
     monkeypatch.setattr(kind, "batches", halves)
-    train(task, tmp_path / "halves", **SHORT, **EXTRA.get(task, {}), training__gradient_accumulation_steps=2)
+    train(task, tmp_path / "halves", **SHORT, training__gradient_accumulation_steps=2)
     for one, other in zip(lines(run, "train"), lines(tmp_path / "halves", "train"), strict=True):
         assert_same_step(one, other)
 
 
 def test_half_precision_learns_nearly_the_same(whole, tmp_path):
     task, run = whole
-    train(task, tmp_path / "half", **SHORT, **EXTRA.get(task, {}), training__precision="bfloat16")
+    train(task, tmp_path / "half", **SHORT, training__precision="bfloat16")
     found = losses(tmp_path / "half")
     assert found == pytest.approx(losses(run), rel=0.05)
     assert found != losses(run)
@@ -168,30 +159,3 @@ def assert_best_and_average(kind, run):
         kind.name, {"training": {"max_steps": 5, "average_last": 0}}, out=run, resume=True, log=lambda text: None
     )
     assert foci.load(run).checkpoint.startswith("step ")
-
-
-@pytest.fixture(scope="module")
-def by_two_processes(tmp_path_factory):
-    """The folder of runs on two processes: torchrun takes far longer to start than they take."""
-    folder = tmp_path_factory.mktemp("together")
-    (folder / "stores").mkdir()
-    commands = []
-    for task in EXTRA:
-        tables = smallest(task, **SHORT, **EXTRA.get(task, {}))
-        text = "".join(f"{name} = {configs.to_toml(table)}\n" for name, table in tables.items())
-        (folder / f"{task}.toml").write_text(text, encoding="utf-8")
-        commands.append(["train", task, str(folder / f"{task}.toml"), "--out", str(folder / task)])
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    command = [*launcher, SEVERAL, folder / "stores", json.dumps(commands)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr[:5000]
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("whole", EXTRA, indirect=True)
-def test_two_processes_learn_what_one_does(whole, by_two_processes):
-    task, run = whole
-    for one, other in zip(lines(run, "train"), lines(by_two_processes / task, "train"), strict=True):
-        assert_same_step(one, other)

@@ -248,9 +248,26 @@ def test_documents_of_a_stream_are_separated():
     from foci.tasks.generate.reader import TextPiece
 
     tokenizer = Tokenizer.train(["abc"], "characters", 9)
-    examples = PieceEncoder(tokenizer, 4)([TextPiece(0, "ab"), TextPiece(0, "c"), TextPiece(1, "a")])
+    examples = PieceEncoder(tokenizer, 4)([TextPiece(0, "ab"), TextPiece(0, "c", ends=True), TextPiece(1, "a")])
     a, b, c = tokenizer.encode("abc").ids
     assert examples.ids.tolist() == [a, b, c, EOS, a]
+
+
+def test_documents_of_a_stream_are_separated_also_between_two_buffers(tmp_path):
+    """What is encoded at a time depends on data.stream_buffer, what is learned does not."""
+    from foci.data.tokenizer import EOS
+
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(7):
+        (folder / f"{number}.txt").write_text(lines_of(130, number), encoding="utf-8")
+    task = Generate(configure(Generate.Config, settings(folder, data__stream=True), "test"))
+    splits = task.read(lambda text: None)
+    pieces = list(splits.train)
+    encode = PieceEncoder(task.assets(splits, lambda text: None).tokenizer, 4)
+    whole = encode(pieces).ids.tolist()
+    assert whole.count(EOS) == len({piece.document for piece in pieces}) - 1 > 3
+    assert [id_ for piece in pieces for id_ in encode([piece]).ids.tolist()] == whole
 
 
 def test_folders_compressed_files_and_a_file_to_validate_with(tmp_path):

@@ -10,10 +10,11 @@ import foci_cli
 from foci.errors import ConfigError, UnknownNameError
 from foci.tasks.frame.config import configure, put
 from foci.tasks.frame.predictor import load
+from foci.tasks.frame.task import Shard
 from foci.tasks.frame.train import train
 from foci.tasks.memorize.config import RECOMMENDED, MemorizeConfig
-from foci.tasks.memorize.problems import PROBLEMS, cost_bits, wrong_bits
-from foci.tasks.memorize.task import AtLength
+from foci.tasks.memorize.problems import PROBLEMS, Copy, cost_bits, wrong_bits
+from foci.tasks.memorize.task import AtLength, Memorize
 from foci.training.run_folder import read_metrics
 
 SILENT = {"log": lambda text: None}
@@ -263,3 +264,16 @@ def test_command_line(run, tmp_path, capsys):
     assert load(tmp_path / "new").task.problem.max_length == 3
     assert foci_cli.main(["train", "memorize", "--problem", "copy"]) == 2
     assert "--out is missing" in capsys.readouterr().err
+
+
+def test_a_curriculum_counts_steps_not_batches(monkeypatch):
+    """Four batches per step: a curriculum of two steps has eight."""
+    shares, eased = [], Copy.eased
+    monkeypatch.setattr(Copy, "eased", lambda self, share: shares.append(share) or eased(self, share))
+    tables = put(settings(gradient_accumulation_steps=4), {"data.curriculum": 2})
+    task = Memorize(configure(Memorize.Config, tables, "test"))
+    splits = task.read(lambda text: None)
+    batches = iter(task.batches(splits, task.assets(splits, print), Shard(), print))
+    for _ in range(11):
+        next(batches)
+    assert shares == [number / 8 for number in range(8)]

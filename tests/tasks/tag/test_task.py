@@ -1,5 +1,6 @@
 """Sequence labeling as a user has it: train from files of every form, predict spans with probabilities, evaluate."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -44,6 +45,23 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def predictor(run):
     return foci.load(run)
+
+
+def test_a_validation_weighs_intents_as_the_training_does(predictor):
+    task, assets = predictor.task, predictor.assets
+    splits = task.read(lambda text: None)
+    some = splits._replace(valid=splits.valid[:7])
+    found = {}
+    for weight in (0.0, 1.0, 3.0):
+        tagging = dataclasses.replace(task.config.tagging, intent_weight=weight)
+        weighted = Tag(dataclasses.replace(task.config, tagging=tagging))
+        with torch.no_grad():
+            found[weight] = weighted.validate(predictor.model, weighted.held_out(some, assets, print))["loss"]
+            records = [one._asdict() for one in some.valid]
+            evaluated = weighted.evaluate(predictor.model, assets, records, Tag.EvaluateOptions(), lambda done: None)
+        assert evaluated.metrics["loss"] == pytest.approx(found[weight], rel=1e-5)
+    assert found[3.0] - found[0.0] == pytest.approx(3 * (found[1.0] - found[0.0]), rel=1e-4)
+    assert found[1.0] > found[0.0]
 
 
 def test_it_learns_and_its_figures_are_those_of_seqeval(predictor):

@@ -457,6 +457,19 @@ def test_the_schedule_of_ctc_counts_steps_not_batches(tmp_path, monkeypatch):
     assert int(foci.load(tmp_path / "run", checkpoint="last").model.steps) == 3
 
 
+def test_the_loss_of_a_validation_does_not_move_with_the_schedule_of_ctc(run):
+    """Weights that stand still have one loss, whatever step they are of: that of the mixture at the end."""
+    held_out = run.task.held_out(run.task.read(lambda text: None), run.assets, lambda text: None)
+    before, found = int(run.model.steps), []
+    with torch.no_grad():
+        for step in (0, 10**6):
+            run.model.steps.fill_(step)
+            found.append(run.task.validate(run.model, held_out)["loss"])
+    run.model.steps.fill_(before)
+    assert run.config.ctc.weight != run.config.ctc.final_weight
+    assert found[0] == found[1]
+
+
 def test_a_notice_where_the_attention_is_not_diagonal(tmp_path):
     said = []
     trained(

@@ -209,6 +209,15 @@ class StreamedText:
 
     def __iter__(self) -> Iterator[TextPiece]:
         """Yield pieces of about 64 kB."""
+        before: TextPiece | None = None
+        for piece in self._pieces():
+            if before is not None:
+                yield before._replace(ends=piece.document != before.document)
+            before = piece
+        if before is not None:
+            yield before
+
+    def _pieces(self) -> Iterator[TextPiece]:
         for document, units in groupby(self._units(), key=lambda unit: unit.document):
             held: list[str] = []
             for unit in units:

@@ -37,10 +37,11 @@ class TextDocument(NamedTuple):
 
 
 class TextPiece(NamedTuple):
-    """A piece of a document: which document, counted from 0, and its text."""
+    """A piece of a document: which document, counted from 0, its text, and whether another document follows it."""
 
     document: int
     text: str
+    ends: bool = False
 
 
 class TextFiles:

@@ -179,8 +179,6 @@ class PieceEncoder:
         """Return the windows of these pieces in a row, with EOS between documents."""
         rows: list[Sequence[int]] = []
         encoded = self.tokenizer.encode_many(piece.text for piece in pieces)
-        for number, (piece, ids) in enumerate(zip(pieces, encoded)):
-            if number and piece.document != pieces[number - 1].document:
-                rows.append([EOS])
-            rows.append(ids)
+        for piece, ids in zip(pieces, encoded):
+            rows += [ids, [EOS]] if piece.ends else [ids]
         return WindowExamples(_flat(self.tokenizer, rows), self.context)

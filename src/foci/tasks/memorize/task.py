@@ -103,7 +103,7 @@ class Memorize(Task):
         return EpisodeBatches(
             self.problem,
             batch_size=data.batch_size,
-            curriculum=data.curriculum,
+            curriculum=data.curriculum * self.config.training.gradient_accumulation_steps,
             seed=self.config.training.seed,
             **shard._asdict(),
         )

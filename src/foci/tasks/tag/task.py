@@ -265,20 +265,20 @@ class Tag(FileTask):
 
     def loss(self, model: nn.Module, batch: TagBatch) -> Loss:
         """Return minus the log-likelihood of tags and intents, summed over the sentences."""
-        of_tags, of_intents = self._losses(model(batch.words, batch.letters, batch.spelt), batch)
-        total = of_tags + self.config.tagging.intent_weight * of_intents
+        total, of_tags = self._losses(model(batch.words, batch.letters, batch.spelt), batch)
         return Loss(total, len(batch.words), {"tags": of_tags.detach()})
 
     def _losses(self, scores: TagScores, batch: TagBatch) -> tuple[Tensor, Tensor]:
+        """Return the weighted sum of the losses of tags and of intents, and that of tags alone."""
         valid = batch.words > 0
         if self.config.model.output == "crf":
             of_tags = -crf.log_likelihood(*chain_of(scores), valid, batch.tags).sum()
         else:
             of_tags = F.cross_entropy(scores.emissions.float()[valid], batch.tags[valid], reduction="sum")
         if scores.intents.shape[1] == 0:
-            return of_tags, of_tags.new_zeros(())
+            return of_tags, of_tags
         of_intents = F.cross_entropy(scores.intents.float(), batch.intents, ignore_index=-1, reduction="sum")
-        return of_tags, of_intents
+        return of_tags + self.config.tagging.intent_weight * of_intents, of_tags
 
     def validate(self, model: nn.Module, held_out: _HeldOut) -> dict[str, float]:
         """Return nats per sentence, span F1, the share of right tags, that of sentences with all of them right, and
@@ -287,7 +287,7 @@ class Tag(FileTask):
         tally, outcomes, loss = Tally(assets.scheme), Outcomes(assets), 0.0
         for batch, indices in held_out.batches:
             moved, scores = _scored(model, batch)
-            loss += sum(map(float, self._losses(scores, moved)))
+            loss += float(self._losses(scores, moved)[0])
             for i, one in zip(indices, decode(scores, moved.words > 0, assets, 1)):
                 tally.add(held_out.gold[i], one.sequences[0].tags, best_intent(one, assets))
                 outcomes.add(one, held_out.gold[i])
@@ -395,7 +395,7 @@ class Tag(FileTask):
         shares: list[float] = []
         for batch, indices in batches_by_length(self._examples(sentences, assets), options.batch_tokens):
             moved, scores = _scored(model, batch)
-            loss += sum(map(float, self._losses(scores, moved)))
+            loss += float(self._losses(scores, moved)[0])
             for i, one in zip(indices, decode(scores, moved.words > 0, assets, 1, least)):
                 gold, best = Gold.from_sentence(sentences[i], assets.scheme), calibrated.apply(one, assets).sequences[0]
                 shares += best.span_probabilities

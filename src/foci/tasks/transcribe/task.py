@@ -232,7 +232,7 @@ class Transcribe(FileTask):
         if masking.feature_masks or masking.time_masks:
             features = spec_augment(features, batch.lengths, masking)
         found: RecognizerLoss = model(features, batch.lengths, batch.target, self.config.label_smoothing)
-        total = self._mixed(found, self._step - 1)
+        total = self._mixed(found, self.ctc_weight(self._step - 1))
         if model.training:
             _plain(model).steps.fill_(self._step)
         metrics = {}
@@ -245,18 +245,20 @@ class Transcribe(FileTask):
         schedule = self.config.ctc
         return schedule.weight + (schedule.final_weight - schedule.weight) * min(step / schedule.steps, 1.0)
 
-    def _mixed(self, found: RecognizerLoss, step: int) -> Tensor:
+    def _mixed(self, found: RecognizerLoss, weight: float) -> Tensor:
         if found.ctc is None and found.attention is not None:
             return found.attention.loss
         if found.attention is None and found.ctc is not None:
             return found.ctc
         if found.attention is None or found.ctc is None:
             raise ConfigError("transcribe: the model gave no loss, expected that of a decoder or of CTC.")
-        weight = self.ctc_weight(step)
         return (1 - weight) * found.attention.loss + weight * found.ctc
 
     def validate(self, model: nn.Module, held_out: _HeldOut) -> dict[str, float]:
-        """Return nats per token, the error rates of greedy search, and how diagonal the attention is."""
+        """Return nats per token, the error rates of greedy search, and how diagonal the attention is.
+
+        The losses of decoder and CTC are mixed as at the end of the training, so that validations can be compared.
+        """
         device = next(model.parameters()).device
         loss, count, step = 0.0, 0, int(_plain(model).steps)
         references: list[str] = []
@@ -266,7 +268,7 @@ class Transcribe(FileTask):
         for batch in held_out.batches:
             features, lengths, target = (tensor.to(device) for tensor in batch)
             found: RecognizerLoss = model(features, lengths, target)
-            loss += float(self._mixed(found, step).detach())
+            loss += float(self._mixed(found, self.config.ctc.final_weight).detach())
             count += int((target[:, 1:] != PAD).sum())
             if found.attention is not None:
                 lines += diagonalities(found.attention.attentions["decoder.cross"], target)
