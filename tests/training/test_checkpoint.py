@@ -1,6 +1,9 @@
+import itertools
 import json
 import os
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,8 @@ from small_training import Small
 from torch import nn
 
 from foci.errors import CheckpointError, ConfigError
-from foci.training.checkpoint import Checkpoints, Saved, average, load, load_weights, verify
+from foci.training import checkpoint
+from foci.training.checkpoint import Checkpoints, Saved, Writers, average, load, load_weights, verify
 from foci.training.named_tensors import optimizer_tensors, put_optimizer_tensors, put_weights, weights
 
 
@@ -63,7 +67,7 @@ def test_all_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "rename", lambda path, to: (events.append("rename"), rename(path, to)))
     store_with(tmp_path, 4)
     before, after = events[: events.index("rename")], events[events.index("rename") + 1 :]
-    temporary = tmp_path / f".tmp-step-00000004-{os.getpid()}"
+    temporary = tmp_path / ".tmp-step-00000004"
     assert set(before) == {temporary, *(temporary / path.name for path in (tmp_path / "step-00000004").iterdir())}
     assert len(before) == 5
     assert after == [tmp_path]
@@ -313,3 +317,138 @@ def test_equal_states_are_equal_bytes(tmp_path):
     one, other = (store_with(tmp_path / name, 1).path(1) for name in "ab")
     for file in one.iterdir():
         assert file.read_bytes() == (other / file.name).read_bytes()
+
+
+# ---- several processes, here threads
+
+
+class Meeting:
+    """Where threads gather values. One of them may die before a meeting, and the others then fail to meet it."""
+
+    def __init__(self, number, dies=None):
+        self.number, self.dies = number, dies
+        self.barrier = threading.Barrier(number, timeout=20)
+        self.values = [None] * number
+
+    def writer(self, rank):
+        met = itertools.count()
+
+        def gather(value):
+            if self.dies == (rank, next(met)):
+                self.barrier.abort()
+            self.values[rank] = value
+            self.barrier.wait()
+            values = [*self.values]
+            self.barrier.wait()
+            return values
+
+        return Writers(rank, self.number, gather)
+
+    def save(self, store, step, seed):
+        """Save a model in parts of rows, unevenly; return the whole model and the errors of the threads."""
+        torch.manual_seed(seed)
+        model, ties = weights(Small())
+        whole = {"exp_avg/first.weight": torch.randn(5, 3), **{f"m/{name}": value for name, value in model.items()}}
+
+        def part(values, rank):
+            split = {k: value.tensor_split(self.number)[rank].clone() for k, value in values.items() if value.dim() > 0}
+            return split | ({} if rank else {k: value for k, value in values.items() if value.dim() == 0})
+
+        def write(rank):
+            saved = Saved(part(model, rank), ties, part(whole, rank), {}, {"best": None, "step": step})
+            return store.save(step, saved, self.writer(rank))
+
+        with ThreadPoolExecutor(self.number) as pool:
+            done = [pool.submit(write, rank) for rank in range(self.number)]
+        return model, whole, [one.exception() for one in done]
+
+
+@pytest.mark.parametrize("number", [2, 3, 7])
+def test_parts_of_several_processes_are_joined(tmp_path, number):
+    store = Checkpoints(tmp_path)
+    model, optimizer, errors = Meeting(number).save(store, 4, seed=4)
+    assert errors == [None] * number
+    path = store.path(4)
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    assert len([*path.glob("model-*.safetensors")]) == len([*path.glob("optimizer-*.safetensors")]) == number
+    assert verify(path)["step"] == 4
+    for found, expected in ((load(path).model, model), (load(path).optimizer, optimizer)):
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], value) for name, value in expected.items())
+    torch.manual_seed(4)
+    wanted, one = Small(), Small()
+    load_weights(one, path)
+    assert same(wanted, one)
+    store_with(tmp_path, 5)  # by one process alone
+    assert load_weights(one, store.save_average([path, store.path(5)], {"best": None}))["average_of"][0] == path.name
+
+
+@pytest.mark.parametrize("part", ["model-00001", "model-00002", "optimizer-00002"])
+@pytest.mark.parametrize("damage", ["removed", "changed", "cut", "other"])
+def test_damage_of_any_part_is_found(tmp_path, part, damage):
+    store = store_with(tmp_path, 1)
+    store.save_total_limit = 9
+    for step in (2, 3):
+        Meeting(2).save(store, step, seed=step)
+    file = store.path(3) / f"{part}-of-00002.safetensors"
+    content = file.read_bytes()
+    if damage == "removed":
+        file.unlink()
+    elif damage == "other":
+        file.write_bytes((store.path(2) / file.name).read_bytes())
+    else:
+        file.write_bytes(content[:-3] if damage == "cut" else content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
+    with pytest.raises(CheckpointError, match=file.name):
+        verify(store.path(3))
+    messages = []
+    assert store.newest_good(messages.append) == store.path(2)
+    assert file.name in messages[0]
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("met", [0, 1, 2])
+def test_a_process_that_dies_leaves_a_whole_checkpoint_or_none(tmp_path, monkeypatch, rank, met):
+    store = store_with(tmp_path, 1)
+    store.save_total_limit = 9
+    Meeting(3).save(store, 2, seed=2)
+    with monkeypatch.context() as killed:
+        killed.setattr(checkpoint.shutil, "rmtree", lambda *given, **options: None)
+        *_, errors = Meeting(3, dies=(rank, met)).save(store, 3, seed=3)
+    assert met == 2 or len([*tmp_path.glob(".tmp-*")]) == 1
+    assert all(isinstance(error, threading.BrokenBarrierError) for error in errors)
+    store.tidy()
+    assert [path.name for path in store.all()] == [path.name for path in sorted(tmp_path.iterdir())]
+    for path in store.all():
+        verify(path)
+    assert {1, 2} <= {verify(path)["step"] for path in store.all()}
+    model, _, errors = Meeting(2).save(store, 3, seed=5)  # by another number of processes, in place of what is there
+    assert errors == [None, None]
+    assert all(torch.equal(load(store.path(3)).model[name], value) for name, value in model.items())
+
+
+def test_a_part_that_cannot_be_written_is_an_error_of_all_processes(tmp_path, monkeypatch):
+    store = store_with(tmp_path, 1)
+    write = checkpoint.save_file
+
+    def full(tensors, file, **options):
+        if "00002-of" in file.name:
+            raise SafetensorError("No space left on device")
+        write(tensors, file, **options)
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    *_, errors = Meeting(3).save(store, 2, seed=2)
+    assert all("step-00000002: the checkpoint cannot be written (No space" in str(error) for error in errors)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+
+
+def test_reading_a_checkpoint_keeps_little_of_its_files(tmp_path, monkeypatch):
+    """Files that were read count as memory of the process until they are closed."""
+    monkeypatch.setattr(checkpoint, "_MAPPED", 50)
+    opened = []
+    open_one = checkpoint._opened
+    monkeypatch.setattr(checkpoint, "_opened", lambda file: (opened.append(file.name), open_one(file))[1])
+    store = store_with(tmp_path, 1)
+    values = {**load(store.path(1)).model}
+    torch.manual_seed(1)
+    assert all(torch.equal(values[name], value) for name, value in weights(Small())[0].items())
+    assert opened.count("model.safetensors") > 5

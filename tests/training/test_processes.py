@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import foci_cli
 from foci.tasks import TASKS
-from foci.training.checkpoint import Checkpoints, verify
+from foci.training.checkpoint import Checkpoints, load, verify
 from foci.training.run_folder import read_metrics
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +88,7 @@ def losses(run):
 
 
 def last_weights(run):
-    return load_file(Checkpoints(run / "checkpoints").all()[-1] / "model.safetensors")
+    return {**load(Checkpoints(run / "checkpoints").all()[-1]).model}
 
 
 def assert_same_losses(one, other):
@@ -138,6 +138,25 @@ def together(tmp_path_factory):
 @pytest.mark.parametrize("parts", [1, 2])
 def test_two_processes_learn_what_one_learns(together, alone, strategy, parts):
     assert_same_curve(alone, together / f"{strategy} {parts}")
+
+
+def test_in_shards_each_process_writes_its_part(together):
+    path = Checkpoints(together / "fsdp 1" / "checkpoints").all()[-1]
+    parts = {name: [load_file(path / f"{name}-0000{part}-of-00002.safetensors") for part in (1, 2)]
+             for name in ("model", "optimizer")}  # fmt: skip
+    assert {file.name for file in path.glob("*.safetensors")} == {
+        "random.safetensors", *(f"{name}-0000{part}-of-00002.safetensors" for name in parts for part in (1, 2)),
+    }  # fmt: skip
+    whole = load(path)
+    rows = [len(part["first.weight"]) for part in parts["model"]]
+    assert rows == [3, 2]
+    for name, (first, second) in parts.items():
+        joined = getattr(whole, name)
+        assert first.keys() == joined.keys()
+        assert {key for key in first.keys() - second.keys() if key != "seen" and not key.startswith("step/")} == set()
+        assert torch.equal(joined[key := next(iter(second))], torch.cat([first[key], second[key]]))
+    # the file for everyone else is the average
+    assert (path.parent / "averaged" / "model.safetensors").exists()
 
 
 def test_every_process_draws_random_numbers_of_its_own(together):

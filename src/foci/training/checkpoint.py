@@ -8,6 +8,9 @@ A checkpoint ``step-00001000`` holds
     state.json              step, metrics, position in the data, the other names of tied weights, and size and SHA-256
                             of the files above
 
+The processes of a model in shards write model-00001-of-00002.safetensors and so on, and the optimizer's state likewise.
+Such files have the same names in them; joined along their first axis, in order, the tensors are whole.
+
 It is written into a temporary folder, flushed to the disk and renamed: a kill at any moment leaves either all of it
 or nothing. Files that were damaged or changed are detected by their digest. Nothing is pickled.
 """
@@ -23,7 +26,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -33,6 +36,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from foci.errors import CheckpointError, ConfigError
 from foci.files import open_regular, read_text
+from foci.training.deferred import at_once
 from foci.training.named_tensors import check_weights, put_weights
 
 MODEL, OPTIMIZER, RANDOM, STATE = "model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"
@@ -41,16 +45,38 @@ _ASIDE = ".tmp-aside-"
 """How the name of a checkpoint begins while one of its step takes its place."""
 _FORMAT = 2
 _NAME = re.compile(r"step-\d+")
+_T = TypeVar("_T")
+_MAPPED = 2**26
+"""Bytes that may be read of files before they are opened anew."""
 
 
 class Saved(NamedTuple):
-    """The contents of a checkpoint; ``state`` is plain JSON."""
+    """The contents of a checkpoint; ``state`` is plain JSON. What `load` returns is read when it is asked for."""
 
-    model: dict[str, Tensor]
+    model: Mapping[str, Tensor]
     ties: dict[str, str]
-    optimizer: dict[str, Tensor]
-    random: dict[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    random: Mapping[str, Tensor]
     state: dict[str, Any]
+
+
+class Writers(NamedTuple):
+    """The processes that write a checkpoint together: this one's rank, their number, and how they meet.
+
+    ``gather`` returns the values that all of them call it with.
+    """
+
+    rank: int = 0
+    number: int = 1
+    gather: Callable[[Any], list[Any]] = lambda value: [value]
+
+    def file(self, name: str) -> str:
+        """Return the name of this process's file of those that are called so."""
+        stem, suffix = name.split(".")
+        return name if self.number == 1 else f"{stem}-{self.rank + 1:05d}-of-{self.number:05d}.{suffix}"
+
+
+_ALONE = Writers()
 
 
 class Checkpoints:
@@ -89,10 +115,15 @@ class Checkpoints:
         """Return the folder of the checkpoint of a step."""
         return self.folder / f"step-{step:08d}"
 
-    def save(self, step: int, saved: Saved) -> Path:
-        """Write a checkpoint; remove those that need not be kept, and the average, which is of an earlier step."""
+    def save(self, step: int, saved: Saved, writers: Writers = _ALONE) -> Path:
+        """Write a checkpoint; remove those that need not be kept, and the average, which is of an earlier step.
+
+        Each of several writers gives its parts of the tensors; all else is the first one's.
+        """
         path = self.path(step)
-        self._write(path, saved, outdated=path.with_name(AVERAGED))
+        self._write(path, saved, writers, outdated=path.with_name(AVERAGED))
+        if writers.rank > 0:
+            return path
         newest = {*self.all()[-self.save_total_limit :], *self.to_average()}
         kept = newest | {self._best_of(one) for one in newest}
         for old in self.all():
@@ -163,55 +194,80 @@ class Checkpoints:
         for left in self.folder.glob(".tmp-*"):
             shutil.rmtree(left)
 
-    def _write(self, path: Path, saved: Saved, outdated: Path | None = None) -> None:
+    def _write(self, path: Path, saved: Saved, writers: Writers = _ALONE, outdated: Path | None = None) -> None:
         """Write a folder, in place of one of its name and of what is ``outdated`` by it."""
-        temporary = self.folder / f".tmp-{path.name}-{os.getpid()}"
+        temporary = self.folder / f".tmp-{path.name}"
         try:
-            self.folder.mkdir(exist_ok=True)  # without those above it: a run that was moved is not begun anew
-            if temporary.exists():
-                shutil.rmtree(temporary)
-            temporary.mkdir()
-            _write_files(temporary, path, saved)
-            if outdated is not None and outdated.exists():
-                _remove(outdated)
-            aside = path.with_name(_ASIDE + path.name)
-            if path.exists():
-                path.rename(aside)
-            temporary.rename(path)
-            shutil.rmtree(aside, ignore_errors=True)
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(
-                f"{path}: the checkpoint cannot be written ({error}). Free space on the disk, then resume; older "
-                "checkpoints are as they were."
-            ) from error
+            _together(writers, path, lambda: _make_empty(temporary), first_alone=True)
+            written = _together(writers, path, lambda: _write_tensors(temporary, saved, writers))
+            files = {name: facts for part in written for name, facts in part.items()}
+            _together(writers, path, lambda: _publish(temporary, path, saved, files, outdated), first_alone=True)
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        _flush(self.folder)
+            if writers.rank == 0:
+                shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _step(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
 
-def _write_files(folder: Path, path: Path, saved: Saved) -> None:
+def _together(writers: Writers, path: Path, action: Callable[[], _T], *, first_alone: bool = False) -> list[_T]:
+    """Return what the action gives each writer; raise for all of them if it fails for one."""
+    done, error = None, ""
+    try:
+        done = None if first_alone and writers.rank > 0 else action()
+    except CheckpointError as reason:
+        error = str(reason)
+    except (OSError, SafetensorError) as reason:
+        error = (
+            f"{path}: the checkpoint cannot be written ({reason}). Free space on the disk, then resume; older "
+            "checkpoints are as they were."
+        )
+    answers = writers.gather((done, error))
+    if errors := [error for _, error in answers if error]:
+        raise CheckpointError(errors[0])
+    return [done for done, _ in answers]
+
+
+def _make_empty(folder: Path) -> None:
+    folder.parent.mkdir(exist_ok=True)  # without those above it: a run that was moved is not begun anew
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def _write_tensors(folder: Path, saved: Saved, writers: Writers) -> dict[str, dict[str, Any]]:
+    """Write this process's tensors; return the size and the digest of each file."""
     # Hugging Face's readers of safetensors need "format". With a second key equal runs would write different bytes:
     # the library writes its metadata in the order of a hash table.
-    save_file(saved.model, folder / MODEL, metadata={"format": "pt"})
-    save_file(saved.optimizer, folder / OPTIMIZER)
-    save_file(saved.random, folder / RANDOM)
+    contents = {writers.file(MODEL): (saved.model, {"format": "pt"}), writers.file(OPTIMIZER): (saved.optimizer, None)}
+    if writers.rank == 0:
+        contents[RANDOM] = (saved.random, None)
     mode = folder.stat().st_mode & 0o666  # the library makes its files readable by their owner alone
-    for name in (MODEL, OPTIMIZER, RANDOM):
+    files = {}
+    for name, (tensors, metadata) in contents.items():
+        save_file(dict(tensors), folder / name, metadata=metadata)
         (folder / name).chmod(mode)
-    files = {
-        name: {"size": (folder / name).stat().st_size, "sha256": _digest(folder / name)}
-        for name in (MODEL, OPTIMIZER, RANDOM)
-    }
+        _flush(folder / name)
+        files[name] = {"size": (folder / name).stat().st_size, "sha256": _digest(folder / name)}
+    return files
+
+
+def _publish(folder: Path, path: Path, saved: Saved, files: Mapping[str, Any], outdated: Path | None) -> None:
+    """Write the state, and rename the folder, which now is complete."""
     content = _as_json({"format": _FORMAT, "ties": saved.ties, **saved.state, "files": files}, path)
     content["sha256"] = _digest_of(content)
     (folder / STATE).write_text(json.dumps(content, indent=1), encoding="utf-8")
-    for name in (*files, STATE):
-        _flush(folder / name)
+    _flush(folder / STATE)
     _flush(folder)
+    if outdated is not None and outdated.exists():
+        _remove(outdated)
+    aside = path.with_name(_ASIDE + path.name)
+    if path.exists():
+        path.rename(aside)
+    folder.rename(path)
+    shutil.rmtree(aside, ignore_errors=True)
+    _flush(path.parent)
 
 
 def verify(path: Path) -> dict[str, Any]:
@@ -284,13 +340,13 @@ _STATE: Mapping[str, Callable[[object], bool]] = {
 def load(path: Path) -> Saved:
     """Read a whole checkpoint, without checking digests; see `verify`."""
     state = read_state(path)
-    return Saved(_weights(path / MODEL), state["ties"], _read(path / OPTIMIZER), _read(path / RANDOM), state)
+    return Saved(_weights(path), state["ties"], _Tensors(path, OPTIMIZER), _Tensors(path, RANDOM), state)
 
 
 def load_weights(module: nn.Module, path: Path) -> dict[str, Any]:
     """Check a checkpoint, load its weights into the module, and return its state (step, metrics, …)."""
     state = verify(path)
-    put_weights(module, _weights(path / MODEL), path / MODEL)
+    put_weights(module, _weights(path), path / MODEL)
     return state
 
 
@@ -301,7 +357,7 @@ def check_fits(build: Callable[[], nn.Module], path: Path) -> None:
     """
     with torch.device("meta"), building_within([path]):
         module = build()
-    check_weights(module, _shapes(path / MODEL), path / MODEL)
+    check_weights(module, _Tensors(path, MODEL).shapes, path / MODEL)
 
 
 @contextmanager
@@ -333,23 +389,18 @@ def building_within(paths: Sequence[Path]) -> Iterator[None]:
 def _newest_shapes(paths: Sequence[Path]) -> tuple[Path, dict[str, list[int]]]:
     *older, newest = paths
     try:
-        return newest / MODEL, _shapes(newest / MODEL)
+        return newest / MODEL, _Tensors(newest, MODEL).shapes
     except CheckpointError:
         if not older:
             raise
         return _newest_shapes(older)
 
 
-def _shapes(file: Path) -> dict[str, list[int]]:
-    with _opened(file) as opened:
-        return {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118 (not a mapping)
-
-
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
     """Return the mean of the weights of several checkpoints, summed in float64; whole numbers are the last one's."""
     if not paths:
         raise ConfigError("average: no checkpoint given, expected at least one path.")
-    files = [_weights(path / MODEL) for path in paths]
+    files = [_weights(path) for path in paths]
     for path, file in zip(paths, files):
         if file.keys() != files[-1].keys():
             raise CheckpointError(f"{path / MODEL}: has other weights than {paths[-1] / MODEL}. Average one run only.")
@@ -366,17 +417,61 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
     return mean
 
 
-def _read(file: Path) -> dict[str, Tensor]:
-    with _opened(file) as opened:
-        return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
+class _Tensors(Mapping[str, Tensor]):
+    """The tensors of a checkpoint by name, whole; each is read from the file or files when it is asked for.
+
+    Args:
+        path: the checkpoint.
+        name: of the file, where the checkpoint was not written in parts.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        stem, suffix = name.split(".")
+        parts = re.compile(rf"{stem}(-\d+-of-\d+)?\.{suffix}")
+        self.shapes: dict[str, list[int]] = {}
+        self._files: dict[str, list[Path]] = {}
+        self._opened = {
+            file: _opened(file)
+            for file in sorted(path / one for one in read_state(path)["files"] if parts.fullmatch(one))
+        }
+        self._mapped = 0
+        for file, opened in self._opened.items():
+            for one in opened.keys():  # noqa: SIM118 (not a mapping)
+                shape = opened.get_slice(one).get_shape()
+                if before := self._files.setdefault(one, []):
+                    whole = self.shapes[one]
+                    if not whole or shape[1:] != whole[1:]:
+                        raise _damaged(file, f"has a part of {one!r} that does not fit that of {before[-1].name}")
+                    shape[0] += whole[0]
+                self.shapes[one] = shape
+                before.append(file)
+
+    def __getitem__(self, name: str) -> Tensor:
+        with at_once():
+            parts = [self._opened[file].get_tensor(name) for file in self._files[name]]
+            value = torch.cat(parts) if len(parts) > 1 else parts[0].clone()
+        del parts
+        self._mapped += value.nbytes
+        if self._mapped > _MAPPED:  # what was read of an open file counts as memory of the process
+            self._opened = {file: _opened(file) for file in self._opened}
+            self._mapped = 0
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
 
 
-def _weights(file: Path) -> dict[str, Tensor]:
-    """Read weights, of which foci saves none that is not finite."""
-    found = _read(file)
+def _weights(path: Path) -> Mapping[str, Tensor]:
+    """Return the weights of a checkpoint, of which foci saves none that is not finite."""
+    found = _Tensors(path, MODEL)
     broken = [name for name, value in found.items() if value.is_floating_point() and not value.isfinite().all()]
     if broken:
-        raise _damaged(file, f"has {len(broken)} weights of {len(found)} that are not finite, first {broken[0]!r}")
+        raise _damaged(
+            path / MODEL, f"has {len(broken)} weights of {len(found)} that are not finite, first {broken[0]!r}"
+        )
     return found
 
 

@@ -22,11 +22,11 @@ import torch
 import torch.distributed
 from lightning_fabric import Fabric
 from pydantic import TypeAdapter, ValidationError
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.tensor import DTensor
 
 from foci.errors import CheckpointError, ConfigError, MissingPackageError, TrainingError
-from foci.training.checkpoint import AVERAGED, Checkpoints, Saved, load, load_weights
+from foci.training.checkpoint import AVERAGED, Checkpoints, Saved, Writers, load, load_weights
 from foci.training.devices import autocast, distribute, gathered, is_sharded, launch, synchronized
 from foci.training.interrupts import Interrupts
 from foci.training.named_tensors import optimizer_tensors, put_optimizer_tensors, put_weights, weights
@@ -165,6 +165,7 @@ class _Trainer:
         self.module = model
         self.model = distribute(fabric, self.module)
         self.optimizer = make_optimizer(self.module, options)
+        self.optimizer.zero_grad(set_to_none=True)
         self.store = Checkpoints(
             run.checkpoints,
             save_total_limit=options.save_total_limit,
@@ -267,7 +268,6 @@ class _Trainer:
         """Accumulate the gradient of the summed totals in the parameters; return the sums of this process."""
         options = self.options
         sums: dict[str, float] = {"total": 0.0, "count": 0.0}
-        self.optimizer.zero_grad(set_to_none=True)
         for index in range(options.gradient_accumulation_steps):
             batch = self.fabric.to_device(next(stream))
             with synchronized(self.model, now=index == options.gradient_accumulation_steps - 1):
@@ -313,6 +313,7 @@ class _Trainer:
         torch._foreach_mul_(gradients, (1.0 if clip is None else min(1.0, clip / (norm + 1e-6))) * share)
         set_rate(self.optimizer, learning_rate)
         self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)  # now, so that validation and checkpoint have its memory
         return norm
 
     def validate(self, train_state: TrainState) -> bool:
@@ -347,22 +348,19 @@ class _Trainer:
 
     def save(self, train_state: TrainState) -> None:
         """Write a checkpoint; raise if a weight is not finite, so that the last good one stays the newest."""
-        began = time.monotonic()
-        model, ties = weights(self.module)
+        began, rank = time.monotonic(), self.fabric.global_rank
+        model, ties = weights(self.module, rank)
         broken = [name for name, value in model.items() if value.is_floating_point() and not value.isfinite().all()]
-        if broken:
+        answers = self._gather((random_state(), broken, len(model)))  # the first process has weights of every name
+        if broken := [*dict.fromkeys(name for _, names, _ in answers for name in names)]:
             raise TrainingError(
-                f"step {train_state.step}: {len(broken)} of {len(model)} weights are not finite, the first is "
+                f"step {train_state.step}: {len(broken)} of {answers[0][2]} weights are not finite, the first is "
                 f"{broken[0]!r}; {self._last_good()}. They were not saved. {_REMEDY}"
             )
-        optimizer = optimizer_tensors(self.module, self.optimizer)
-        numbers: list[dict[str, Tensor]] = [random_state()]
-        if self.fabric.world_size > 1:
-            numbers = [{} for _ in range(self.fabric.world_size)]
-            torch.distributed.all_gather_object(numbers, random_state())
         if self.run.main:
             self.run.check_in_place()
-            random = {f"{rank}/{name}": value for rank, state in enumerate(numbers) for name, value in state.items()}
+        together = is_sharded(self.module)
+        if self.run.main or together:
             state = {
                 "best": train_state.best,
                 "best_metric": train_state.best_metric,
@@ -371,8 +369,18 @@ class _Trainer:
                 "train_state": asdict(train_state),
                 "data": self.batches.state_dict(),
             }
-            self.store.save(train_state.step, Saved(model, ties, optimizer, random, state))
+            optimizer = optimizer_tensors(self.module, self.optimizer, rank)
+            random = {f"{of}/{name}": value for of, (one, *_) in enumerate(answers) for name, value in one.items()}
+            writers = Writers(rank, self.fabric.world_size, self._gather) if together else Writers()
+            self.store.save(train_state.step, Saved(model, ties, optimizer, random, state), writers)
         self._took(train_state, "checkpoint", began)
+
+    def _gather(self, value: Any) -> list[Any]:
+        """Return the values of all processes."""
+        values = [value] * self.fabric.world_size
+        if self.fabric.world_size > 1:
+            torch.distributed.all_gather_object(values, value)
+        return values
 
     def finish(self, train_state: TrainState, reason: str) -> TrainingResult:
         """Average the weights if configured, and return how the run ended."""

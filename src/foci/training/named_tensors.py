@@ -1,7 +1,7 @@
 """Weights and optimizer states as plain named tensors, and back.
 
-A sharded model (FSDP2) is saved and loaded as whole tensors, so that a checkpoint does not depend on the number of
-processes. Gathering is collective: every process calls these functions, in the same order.
+Of a sharded model (FSDP2) each process saves its part of a tensor: the rows after those of the process before it. It
+loads whole tensors, one at a time, and takes its part of each, so that the number of processes may change.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from torch import Tensor, nn
 from foci.errors import CheckpointError
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """Return the tensor on the CPU, dense and gathered from its shards if it has any.
+def own_part(tensor: Tensor) -> Tensor:
+    """Return the tensor on the CPU and dense; of a sharded one, the part that this process has.
 
     A tensor that is so already is returned without a copy.
     """
     if _is_sharded(tensor):
-        tensor = tensor.full_tensor()  # type: ignore[attr-defined]
+        tensor = tensor.to_local()  # type: ignore[attr-defined]
     return tensor.detach().cpu().contiguous()
 
 
 def like(value: Tensor, model: Tensor) -> Tensor:
-    """Return ``value`` distributed as ``model`` is: this process's shard of it if that one is sharded."""
+    """Return ``value`` distributed as ``model`` is: a copy of this process's part of it if that one is sharded."""
     if _is_sharded(model) and value.shape == model.shape:
         from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -35,7 +35,7 @@ def like(value: Tensor, model: Tensor) -> Tensor:
         # src_data_rank=None: each process has read the same file, so nothing needs to be sent
         return distribute_tensor(
             value.to(model.device), model.device_mesh, model.placements, src_data_rank=None
-        )  # fmt: skip
+        ).clone()  # fmt: skip
     return value
 
 
@@ -44,8 +44,11 @@ def _is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")
 
 
-def weights(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return parameters and buffers by name, and which further names are tied to one of them."""
+def weights(module: nn.Module, rank: int = 0) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return parameters and buffers by name, and which further names are tied to one of them.
+
+    These are the parts of the process of this rank; what is not sharded belongs to the first one.
+    """
     kept: dict[str, Tensor] = {}
     ties: dict[str, str] = {}
     first: dict[int, str] = {}
@@ -60,7 +63,9 @@ def weights(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
             ties[name] = first[id(tensor)]
             continue
         first[id(tensor)] = name
-        value = whole(tensor)
+        if rank > 0 and not _is_sharded(tensor):
+            continue
+        value = own_part(tensor)
         # A part of another tensor, or the same memory with another shape, is saved as a separate tensor.
         shared = value.untyped_storage().data_ptr() in places or value.untyped_storage().nbytes() > value.nbytes
         places.add(value.untyped_storage().data_ptr())
@@ -118,14 +123,15 @@ def _names_by_tensor(own: Mapping[str, Tensor]) -> list[list[str]]:
     return list(names.values())
 
 
-def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimizer's state, each tensor named ``what/parameter``."""
+def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer, rank: int = 0) -> dict[str, Tensor]:
+    """Return the optimizer's state, each tensor named ``what/parameter``; the parts of this rank, as in `weights`."""
     names = {parameter: name for name, parameter in module.named_parameters()}
     return {
-        f"{what}/{names[parameter]}": whole(value)
+        f"{what}/{names[parameter]}": own_part(value)
         for group in optimizer.param_groups
         for parameter in group["params"]
         for what, value in optimizer.state[parameter].items()
+        if rank == 0 or _is_sharded(value)
     }
 
 
@@ -134,10 +140,10 @@ def put_optimizer_tensors(
 ) -> None:
     """Load the state from `optimizer_tensors` into the optimizer; rates and decays stay unchanged."""
     names = {parameter: name for name, parameter in module.named_parameters()}
-    state: dict[str, dict[str, Tensor]] = {}
-    for key, value in values.items():
+    state: dict[str, list[tuple[str, str]]] = {}
+    for key in values:
         what, _, name = key.partition("/")
-        state.setdefault(name, {})[what] = value
+        state.setdefault(name, []).append((what, key))
     learning = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     unknown = state.keys() - {names[parameter] for parameter in learning}
     if unknown:
@@ -147,7 +153,7 @@ def put_optimizer_tensors(
         )
     packed = optimizer.state_dict()
     packed["state"] = {
-        index: {what: like(value, parameter) for what, value in state[names[parameter]].items()}
+        index: {what: like(values[key], parameter) for what, key in state[names[parameter]]}
         for index, parameter in enumerate(learning)
         if names[parameter] in state
     }

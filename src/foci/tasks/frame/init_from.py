@@ -18,7 +18,6 @@ from foci.errors import ConfigError
 from foci.tasks.frame.predictor import asset_reader, find_checkpoint, task_of
 from foci.tasks.frame.task import Log, Task
 from foci.training.checkpoint import load, verify
-from foci.training.deferred import at_once
 from foci.training.run_folder import read_config
 
 _LISTED = 8
@@ -57,8 +56,7 @@ def take_weights(task: Task, model: nn.Module, assets: Any, log: Log) -> None:
     other = task_of(folder)
     other_assets = other.Assets.from_files(asset_reader(folder))
     checkpoint = find_checkpoint(folder, "auto")
-    with at_once():
-        saved = load(checkpoint)
+    saved = load(checkpoint)
     here, there = task.named_axes(assets), other.named_axes(other_assets)
     if here is None or there is None:
         if dict(assets.to_files()) != dict(other_assets.to_files()):
@@ -67,7 +65,6 @@ def take_weights(task: Task, model: nn.Module, assets: Any, log: Log) -> None:
                 "by name. Train on data with the same ones."
             )
         here, there = {}, {}
-    other_weights = saved.model | {name: saved.model[first] for name, first in saved.ties.items()}
     taken: list[str] = []
     partly: list[str] = []
     left: list[str] = []
@@ -76,13 +73,14 @@ def take_weights(task: Task, model: nn.Module, assets: Any, log: Log) -> None:
         if not own.is_floating_point() or id(own) in done:  # masks come from the settings; tied weights are taken once
             continue
         done.add(id(own))
-        if name not in other_weights:
+        if (saved_as := saved.ties.get(name, name)) not in saved.model:
             left.append(f"{name} (not there)")
             continue
-        axes = _axes(own, here.get(name, ())), _axes(other_weights[name], there.get(name, ()))
-        rows = _copy(own, other_weights[name], *axes)
+        other_own = saved.model[saved_as]
+        axes = _axes(own, here.get(name, ())), _axes(other_own, there.get(name, ()))
+        rows = _copy(own, other_own, *axes)
         if rows is None:
-            left.append(f"{name} (is {_form(other_weights[name])} there, {_form(own)} here)")
+            left.append(f"{name} (is {_form(other_own)} there, {_form(own)} here)")
         elif rows == 0:
             left.append(f"{name} (no row of the same name)")
         else:
