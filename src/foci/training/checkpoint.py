@@ -195,7 +195,7 @@ class Checkpoints:
             shutil.rmtree(left)
 
     def _write(self, path: Path, saved: Saved, writers: Writers = _ALONE, outdated: Path | None = None) -> None:
-        """Write a folder, in place of one of its name and of what is ``outdated`` by it."""
+        """Write a folder, instead of one of its name and of what is ``outdated`` by it."""
         temporary = self.folder / f".tmp-{path.name}"
         try:
             _together(writers, path, lambda: _make_empty(temporary), first_alone=True)

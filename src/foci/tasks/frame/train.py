@@ -181,7 +181,7 @@ def _check_training(kind: type[Task], options: TrainingOptions) -> None:
     if options.average_last > 1 and options.save_every is None:
         raise ConfigError(
             f"training.average_last is {options.average_last}, but training.save_every is not set: averaged are the "
-            "checkpoints of every so many steps. Set training.save_every."
+            "checkpoints at equal intervals. Set training.save_every."
         )
     if options.tensorboard:
         try:
