@@ -57,6 +57,7 @@ def test_leading_axes_that_do_not_fit_are_refused(shapes):
         attend(query, key, key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2, L, D), (1, L, D), (L, D)])
 def test_a_value_with_more_rows_compiles(shape):
     query, key, value = torch.randn(shape), torch.randn(*shape[:-2], S, D), torch.randn(2, S, V)
