@@ -64,7 +64,7 @@ def regular_descriptor(path: str, flags: int) -> int:
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, "is a pipe or a device, expected a regular file", path)
+    raise OSError(errno.EINVAL, "is a pipe or a device, expected a regular file; copy it into one", path)
 
 
 def read_bytes(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
