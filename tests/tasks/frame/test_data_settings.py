@@ -22,6 +22,7 @@ def test_a_share_of_a_part_that_has_a_file_is_refused(part, tmp_path, capsys):
     assert main(["train", "entail", *given]) == 2
     said = capsys.readouterr().err
     assert f"data.{part}_share is 0.3, but {part} names such examples" in said
+    HeldOutData(**{"path": "a.csv", part: "b.csv", f"{part}_share": 0.0})  # says what is so
 
 
 def test_a_number_of_vectors_without_vectors_is_refused(tmp_path, capsys):

@@ -82,7 +82,7 @@ def refuse_unused(data: Any, for_files: Sequence[str] = FOR_FILES) -> None:
                 f"Name the data (--data, data.path), or leave {one.name} out."
             )
         part = one.name.removesuffix("_share")
-        if part != one.name and getattr(data, part, None) is not None:
+        if part != one.name and value and getattr(data, part, None) is not None:
             raise ConfigError(
                 f"{one.name} is {value!r}, but {part} names such examples, so none are split off. Leave one out."
             )
