@@ -431,6 +431,31 @@ def test_manifests_of_all_kinds(tmp_path):
     assert read_manifest(folder) == [Utterance(str(folder / "a b.wav"), "yes  no")]
 
 
+HEARD = "client_id\tpath\tsentence_id\tsentence\tup_votes\nx\tc.mp3\t7\tyes, no\t2\ny\td.mp3\t8\t是\t2\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("validated.tsv", HEARD),
+        ("a.csv", 'audio,text\nc.mp3,"yes, no"\nd.mp3,是\n'),
+        ("b.csv", 'c.mp3,"yes, no"\nd.mp3,是\n'),
+        ("c.csv", "file;sentence\nc.mp3;yes, no\nd.mp3;是\n"),
+        ("nemo.json", '{"audio_filepath": "c.mp3", "text": "yes, no"}\n{"audio_filepath": "d.mp3", "text": "是"}\n'),
+    ],
+)
+def test_manifests_as_others_write_them(name, content, tmp_path):
+    """A first line with names of columns is no recording; Common Voice has its recordings in a folder of their own."""
+    (tmp_path / "clips").mkdir()
+    (tmp_path / "clips" / "d.mp3").touch()
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    found = read_manifest(tmp_path / name)
+    assert found == [
+        Utterance(str(tmp_path / "c.mp3"), "yes, no"),
+        Utterance(str(tmp_path / "clips" / "d.mp3"), "是"),
+    ]
+
+
 def test_mistakes_in_manifests_name_file_and_line(tmp_path):
     folder = tmp_path / "kaldi"
     folder.mkdir()
@@ -455,7 +480,6 @@ def test_mistakes_in_manifests_name_file_and_line(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("a.tsv", "audio\ttext\na.wav\tyes\n", "line 1: the line seems to hold the names of columns"),
         ("a.tsv", "a.wav\tyes\nb.wav\t \n", r"line 2: column 1 \(from 0\) is empty\."),
         ("a.jsonl", '{"audio": "a.wav", "text": ""}\n', "line 1: field 'text' is empty"),
         ("a.jsonl", '{"audio": "a.wav", "text": "a"}\n\n', "line 2: the line is empty, expected a JSON object"),

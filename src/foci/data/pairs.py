@@ -33,9 +33,9 @@ from foci.data.tables import (
     JsonObject,
     TableRow,
     check_table,
+    first_names,
     json_objects,
     looks_like_header,
-    read_cells,
     read_rows,
     two_sides,
 )
@@ -129,10 +129,7 @@ class TableFile:
             if isinstance(inner, dict) and (sides := two_sides(list(inner)) or _two(list(inner))):
                 return f"translation.{sides[0]}", f"translation.{sides[1]}"
             return two_sides(list(record))
-        cells = next(
-            iter(read_cells(self.source, "," if ending_of(self.source) == ".csv" else "\t", self.max_characters)), None
-        )
-        names = list(cells.values) if isinstance(cells, TableRow) else []
+        names = first_names(self.source, self.max_characters)
         # A header has names alone: a text that happens to be "en" is no reason to skip its line.
         return two_sides(names) if looks_like_header(names) else None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -107,14 +108,18 @@ def check_table(path: Path, columns: Sequence[Column], endings: Collection[str],
 def read_cells(path: Path, separator: str, longest: int = LONGEST_TEXT) -> Iterator[TableRow | Fault]:
     """Yield all cells of each line; an empty line is one empty cell.
 
-    A tab-separated file has no quoting: a quote in a text must not swallow the lines that follow.
+    A tab-separated file has no quoting: a quote in a text must not swallow the lines that follow. Where the first line
+    of another has semicolons and no comma, as spreadsheets write it in many languages, they stand between its cells.
     """
     if separator == "\t":
         for number, line in enumerate(read_lines(path, longest), start=1):
             yield line if isinstance(line, Fault) else TableRow(tuple(line.split("\t")), number)
         return
     faults: list[Fault] = []
-    reader = csv.reader(_lines(path, faults, longest), delimiter=separator, strict=True)
+    lines = _lines(path, faults, longest)
+    first = next(lines, "")
+    separator = ";" if ";" in first and separator not in first else separator
+    reader = csv.reader(chain([first], lines), delimiter=separator, strict=True)
     limit = csv.field_size_limit(LONGEST_TEXT)  # for all readers of the process: restored at the end
     try:
         for cells in reader:
@@ -126,6 +131,15 @@ def read_cells(path: Path, separator: str, longest: int = LONGEST_TEXT) -> Itera
     finally:
         csv.field_size_limit(limit)
     yield from faults
+
+
+def first_names(path: Path, longest: int = LONGEST_TEXT) -> list[str]:
+    """Return the cells of the first line of a table, or the names of the fields of a file's first JSON object."""
+    if ending_of(path) in JSON:
+        entry = next(json_objects(path, longest=longest), None)
+        return list(entry.content) if isinstance(entry, JsonObject) else []
+    cells = next(read_cells(path, "," if ending_of(path) == ".csv" else "\t", longest), None)
+    return list(cells.values) if isinstance(cells, TableRow) else []
 
 
 def _lines(path: Path, faults: list[Fault], longest: int) -> Iterator[str]:

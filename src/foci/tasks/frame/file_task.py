@@ -101,13 +101,17 @@ class FileTask(Task):
             return columns[0]  # type: ignore[no-any-return]
         return 0 if isinstance(self.config.data.group, int) else self.inputs[0].name
 
+    def located(self, name: str) -> str:
+        """Return the path of an image or a recording that a table of the training data names."""
+        data = self.config.data
+        return os.path.join(getattr(data, "images", None) or os.path.dirname(data.path), name)
+
     def _groups(self, keys: Sequence[str], log: Log) -> list[str]:
         """Return the group of each key, by which examples are split."""
         data, kind = self.config.data, self.inputs[0].kind
-        folder = getattr(data, "images", None) or os.path.dirname(data.path)
 
         def key(value: str) -> str:
-            return text_key(value) if kind not in FILES else file_key(os.path.join(folder, value))
+            return text_key(value) if kind not in FILES else file_key(self.located(value))
 
         groups = joined(read_groups(Path(data.path), self.key_column(), data.group, key))
         if missing := [one for one in keys if one not in groups]:

@@ -157,7 +157,7 @@ class SpeechReader:
                 address,
                 "low rate",
                 f"has {rate:,} samples per second, expected at least {self.bank.rate:,}. Set "
-                f"features.sample_rate={rate}, or features.upsample=true to use it with empty upper bands.",
+                f"features.sample_rate={rate} (--rate), or features.upsample=true to use it with empty upper bands.",
             )
 
     def _too_long(self, address: str, seconds: float) -> AudioError:

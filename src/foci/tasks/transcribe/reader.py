@@ -1,11 +1,13 @@
 """Manifests: which recording says what.
 
     .jsonl   {"audio": "a.wav", "text": "yes no"}        one object per line; the names of the fields can be chosen
-    .tsv     a.wav<TAB>yes no                            two columns, by number or by the names in the first line
+    .tsv     a.wav<TAB>yes no                            two columns, by number or by the names in the first line;
+    .csv     path;sentence                               those of Common Voice and others are known
     a folder with Kaldi's wav.scp (id path) and text (id words)
 
-A relative path is relative to the manifest. A line that cannot be used is a `Fault` with file and line; whether the
-recordings themselves can be used is seen when they are read (`foci.tasks.transcribe.data`).
+A relative path is relative to the manifest, or to the folder clips beside it, as in Common Voice. A line that cannot be
+used is a `Fault` with file and line; whether the recordings themselves can be used is seen when they are read
+(`foci.tasks.transcribe.data`).
 """
 
 from __future__ import annotations
@@ -17,8 +19,12 @@ from foci.data.audio.files import Utterance
 from foci.data.builtin.morse import is_morse
 from foci.data.lines import Fault, each, ending_of, read_examples, read_lines
 from foci.data.pairs import Columns, Pair, TableFile
-from foci.data.tables import JSON
+from foci.data.tables import JSON, first_names, name_of
 from foci.errors import ConfigError, DataError
+
+_AUDIO = ("audio", "path", "audio_filepath", "audio_path", "file_name", "file", "wav")
+_TEXT = ("text", "sentence", "transcript", "transcription")
+"""Usual names of the columns of recordings and of what is said in them."""
 
 
 def read_manifest(path: str | Path, columns: Columns | None = None) -> list[Utterance]:
@@ -26,7 +32,8 @@ def read_manifest(path: str | Path, columns: Columns | None = None) -> list[Utte
 
     Args:
         path: a .jsonl or .tsv file (also .gz, .xz), or a folder with wav.scp and text.
-        columns: of a table, or fields of a JSONL file. Default: ``("audio", "text")``, or the first two columns.
+        columns: of a table, or fields of a JSONL file. Default: those with usual names, such as audio and text, path
+            and sentence (Common Voice), or audio_filepath and text (NeMo); of a table without them the first two.
 
     Raises:
         DataError: it cannot be read; the message names the first line that cannot be used.
@@ -41,14 +48,26 @@ def read_manifest(path: str | Path, columns: Columns | None = None) -> list[Utte
             f"{path}: ends in {ending_of(path) or 'no ending'}, expected a manifest, .jsonl, .tsv or .csv (also .gz, "
             ".xz), or a folder with Kaldi's wav.scp and text."
         )
-    pairs = TableFile(path, columns or (("audio", "text") if ending_of(path) in JSON else (0, 1))).entries()
-    spoken = each(pairs, lambda pair: Utterance(_beside(path, pair.source), pair.target))
+    pairs = TableFile(path, columns or usual_columns(path)).entries()
+    spoken = each(pairs, lambda pair: Utterance(beside_manifest(path, pair.source), pair.target))
     return read_examples(path, spoken, "utterances")
 
 
-def _beside(manifest: Path, audio: str) -> str:
+def usual_columns(path: Path) -> Columns:
+    """Return the columns of recordings and texts by their usual names, or by default."""
+    names = first_names(path)
+    audio, text = (name_of(column, names) for column in (_AUDIO, _TEXT))
+    if audio is not None and text is not None:
+        return audio, text
+    return ("audio", "text") if ending_of(path) in JSON else (0, 1)
+
+
+def beside_manifest(manifest: Path, audio: str) -> str:
     """Return the path of a recording, or the name of a sound that has no file."""
-    return audio if is_morse(audio) else str(manifest.parent / audio)
+    if is_morse(audio):
+        return audio
+    path, clip = manifest.parent / audio, manifest.parent / "clips" / audio
+    return str(clip if not path.exists() and clip.exists() else path)
 
 
 def _kaldi(folder: Path) -> Iterator[Utterance | Fault]:

@@ -50,7 +50,7 @@ from foci.tasks.transcribe.data import (
     filter_bank,
     usable_utterances,
 )
-from foci.tasks.transcribe.reader import read_manifest
+from foci.tasks.transcribe.reader import beside_manifest, read_manifest, usual_columns
 from foci.tasks.transcribe.search import answer_records, one_row, search
 from foci.tasks.transcribe.words import WordOutcomes
 from foci.training.objective import Batches, Loss
@@ -111,6 +111,15 @@ class Transcribe(FileTask):
     def read_file(self, path: str, log: Log | None = None) -> list[Utterance]:
         """Read a manifest."""
         return read_manifest(path, self.config.data.columns)
+
+    def key_column(self) -> str | int:
+        """Return the column of the recordings."""
+        data = self.config.data
+        return (data.columns or usual_columns(Path(cast("str", data.path))))[0]
+
+    def located(self, name: str) -> str:
+        """Return the path of a recording that the manifest names."""
+        return beside_manifest(Path(cast("str", self.config.data.path)), name)
 
     def key(self, example: Utterance) -> str:
         """Return the content of the recording."""
