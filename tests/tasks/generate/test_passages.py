@@ -31,6 +31,13 @@ def test_passages_are_the_text_and_have_about_their_size(end):
     assert "".join(passages(segments("x" * 50_000))) == "x" * 50_000
 
 
+@pytest.mark.parametrize(
+    "sentence", ["यह एक वाक्य है।", "这是一句话。", "هل هذه جملة؟ ", "Dr. Müller kam z. B. am 3. Mai. "]
+)
+def test_long_lines_are_cut_at_the_ends_of_sentences_of_any_script(sentence):
+    assert {*map(str.strip, segments(sentence * 400))} - {""} == {sentence.strip()}
+
+
 @pytest.mark.parametrize("end", ["\n", ". "])
 def test_text_that_is_added_or_moved_leaves_what_was_held_out(end):
     one, two, more = (text_of(2000, seed, end) for seed in range(3))

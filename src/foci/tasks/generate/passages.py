@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from foci.data.splits import digest, part_of, place_of, split, text_key
 from foci.errors import DataError
-from foci.scripts import folded
+from foci.scripts import folded, sentence_texts
 from foci.tasks.frame.data_settings import Shares
 from foci.tasks.generate.reader import TextDocument, TextFiles, TextPiece
 
@@ -28,7 +28,6 @@ _SHARED = 160
 """Letters and digits in a row that two texts have in common by more than chance."""
 _PIECE = 1 << 16
 """Characters of a piece of a stream."""
-_SENTENCES = re.compile(r"[^.!?。！？]*[.!?。！？]+\s*|[^.!?。！？]+")
 _WORDS = re.compile(r"\s*\S+\s*|\s+")
 
 
@@ -38,7 +37,7 @@ def segments(text: str) -> Iterator[str]:
         if len(line) <= _LONGEST:
             yield line
             continue
-        for sentence in _SENTENCES.findall(line):
+        for sentence in sentence_texts(line):
             for word in [sentence] if len(sentence) <= _LONGEST else _WORDS.findall(sentence):
                 yield from (word[start : start + _LONGEST] for start in range(0, len(word), _LONGEST))
 

@@ -47,6 +47,12 @@ def test_files_and_texts_without_known_words():
             LinearClassifier.from_text(damaged, "linear.json")
 
 
+def test_words_are_lowered_as_those_of_the_network():
+    found = LinearClassifier.fit([["İzmir", "is"], ["izmir", "not"], ["İZMİR"]] * 2, [0, 1, 0] * 2, 2)
+    assert "izmir" in found.terms
+    assert not any("\u0307" in term for term in found.terms)
+
+
 def test_no_other_share_fits_better():
     chance = np.random.default_rng(0)
     truth = 2 * chance.normal(size=(400, 4))

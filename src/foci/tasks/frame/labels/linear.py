@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci.errors import CheckpointError
+from foci.scripts import lowered
 
 INVERSE_PENALTY = 10.0
 """C: the weight of the examples against that of small weights."""
@@ -145,7 +146,7 @@ class LinearClassifier:
 
 
 def _terms(words: Sequence[str]) -> Iterable[str]:
-    lower = [word.lower() for word in words]
+    lower = list(map(lowered, words))
     return chain(lower, (f"{one} {other}" for one, other in pairwise(lower)))
 
 
