@@ -48,7 +48,9 @@ def seen(monkeypatch):
 
 def test_in_shards_a_model_is_built_without_memory_and_tried_after_it_was_sharded(tmp_path, alone_under_torchrun, seen):
     settings = configs.put(Translate.Config.smallest, {"training.strategy": "fsdp", "training.max_steps": 1})
-    foci.train("translate", settings, out=tmp_path / "run", log=lambda text: None)
+    messages = []
+    foci.train("translate", settings, out=tmp_path / "run", log=messages.append)
+    assert any(message.startswith("EncoderDecoder with ") for message in messages)
     assert not seen["made"]
     assert seen["tried"]
     task = Translate(configs.configure(Translate.Config, settings, "settings"))

@@ -381,7 +381,8 @@ def _summary(model: nn.Module, options: TrainingOptions, batches: Batches, secon
     steps = [options.max_steps] if options.max_steps is not None else []
     if options.max_epochs is not None and per_epoch is not None:
         steps.append(max(1, options.max_epochs * per_epoch // options.gradient_accumulation_steps))
-    parts = [f"{type(model).__name__} with {parameters:,} parameters"]
+    name = type(model).__name__.removeprefix("FSDP")  # of the class that a model in shards is given
+    parts = [f"{name} with {parameters:,} parameters"]
     if steps:
         parts.append(f"at most {min(steps):,} step{'s' * (min(steps) > 1)}")
     if per_epoch is not None:
