@@ -220,6 +220,18 @@ def test_steps_of_a_decoder_become_the_rows_of_one_attention():
         assert np.allclose(read.weights[:, step], tape["memory:read", step].dense()[0].numpy())
 
 
+@pytest.mark.parametrize("queries", [1, 2])
+def test_rows_without_labels_are_an_error_that_names_both_axes(queries):
+    model = foci.build("scaled_dot")
+    with foci.record(model) as tape:
+        model(torch.randn(1, queries, 3), torch.randn(1, 5, 3))
+    rows = f"'target': {queries} of who reads"
+    with pytest.raises(ConfigError, match=rf"only axis, has 5 labels.*axes={{'source': 5 labels of what.*{rows}"):
+        Trace.from_tape(tape, {"words": list("abcde")})
+    trace = Trace.from_tape(tape, {"source": list("abcde"), "target": ["?", "!"][:queries]})
+    assert trace.alignment().shape == (queries, 5)
+
+
 def test_the_alignment_is_of_the_last_layer_that_crosses():
     axes = {"source": Axis.from_tokens(SOURCES), "target": Axis.from_tokens(TARGETS)}
 

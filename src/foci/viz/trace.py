@@ -345,10 +345,16 @@ def _as_array(weights: ArrayLike | Tensor) -> NDArray[np.float32]:
 
 def _axes_by_size(name: str, shape: Sequence[int], axes: Mapping[str, Axis]) -> tuple[str, str]:
     """Return the keys (target, source) of the only axes with as many labels as there are rows and columns."""
+    rows, columns = shape[-2:]
     if len(axes) == 1:
         (only,) = axes
+        if rows < len(axes[only]) <= columns:
+            raise ConfigError(
+                f"Trace: {name!r} has {rows} row{'s' * (rows > 1)} and {columns} columns, but {only!r}, the only axis, "
+                f"has {len(axes[only])} labels: who reads needs labels too. Pass axes={{'source': {columns} labels of "
+                f"what is read, 'target': {rows} of who reads}}."
+            )
         return only, only
-    rows, columns = shape[-2:]
     targets = [key for key, axis in axes.items() if len(axis) == rows]
     sources = [key for key, axis in axes.items() if len(axis) == columns]
     if len(targets) == 1 and len(sources) == 1:
