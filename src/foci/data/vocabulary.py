@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from foci.data.lines import read_lines, strict
 from foci.data.tokenizer import PAD
+from foci.data.vector_files import vector_lines
 from foci.errors import ConfigError, DataError, check_positive
 from foci.scripts import lowered
 
@@ -120,14 +120,15 @@ class Vectors(NamedTuple):
 
 
 def read_vectors(path: str | Path, vocabulary: Vocabulary, dim: int) -> Vectors:
-    """Read a text file of GloVe or fastText: a word and ``dim`` numbers per line; fastText's first line has counts.
+    """Read vectors of GloVe or fastText: a word and ``dim`` numbers per line; fastText's first line has counts.
 
+    The file is one that `foci.data.vector_files` reads.
     Words that are not in the vocabulary are skipped.
     """
     path = Path(path)
     vectors, found = np.zeros((len(vocabulary), dim), np.float32), np.zeros(len(vocabulary), np.bool_)
     numbers = {word: number for number, word in enumerate(vocabulary.words, start=PAD + 1)}
-    for line, entry in enumerate(strict(read_lines(path, 100_000)), start=1):
+    for line, entry in enumerate(vector_lines(path), start=1):
         word, *values = entry.rstrip(" ").rsplit(" ", dim)  # GloVe has words with spaces in them
         if line == 1 and entry.count(" ") == 1 and all(part.isdecimal() for part in entry.split(" ")):
             have = int(entry.split(" ")[1])
@@ -174,18 +175,27 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def size_of_vectors(path: str | Path) -> int:
+    """Return the size of the vectors of a file, by its first line."""
+    parts = next(vector_lines(Path(path)), "").rstrip(" ").split(" ")
+    has_counts = len(parts) == 2 and all(part.isdecimal() for part in parts)
+    if len(parts) < 2:
+        raise DataError(f"{path}, line 1: holds no vectors, expected a word and its numbers on each line.")
+    return int(parts[1]) if has_counts else len(parts) - 1
+
+
 def words_with_vectors(path: str | Path, most: int, wanted: Container[str]) -> tuple[list[str], int]:
     """Return words of a file of vectors, in its order, and the size of its vectors.
 
     Args:
-        path: a text file of GloVe or fastText.
+        path: as in `read_vectors`.
         most: how many of its first words are returned.
         wanted: words that are returned wherever they stand.
     """
     path = Path(path)
     words: dict[str, None] = {}
     dim = 0
-    for line, entry in enumerate(strict(read_lines(path, 100_000)), start=1):
+    for line, entry in enumerate(vector_lines(path), start=1):
         parts = entry.rstrip(" ").split(" ")
         if line == 1 and len(parts) == 2 and all(part.isdecimal() for part in parts):
             dim = int(parts[1])

@@ -2,6 +2,7 @@
 
 import json
 import re
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -218,6 +219,20 @@ def test_what_replaces_the_hierarchy_trains_and_predicts(pooling, tmp_path):
     (prediction,) = classifier.predict(["Paka lala. Bobo."], trace=True)
     assert set(prediction.trace.attentions) == ({"words"} if pooling == "attention" else set())
     assert ("attention_on_word" in classifier.evaluate().metrics) == (pooling == "attention")
+
+
+def test_vectors_of_any_size_are_begun_with(tmp_path):
+    """As in the other tasks: the size of the embeddings is that of the file, unless it is given."""
+    with zipfile.ZipFile(tmp_path / "v.zip", "w") as archive:
+        archive.writestr("v.txt", ". 0.5 0.5 0.5 0.5 0.5 0.5 0.5\n")
+    said = []
+    made = settings({"path": write_corpus(tmp_path)}, vocabulary={"vectors": str(tmp_path / "v.zip")}, max_steps=1)
+    with pytest.raises(ConfigError, match=r"vectors of 7 numbers, but the model's have 16. Set model.embedding_dim=7"):
+        train("classify", made, out=tmp_path / "none", log=said.append)
+    del made["model"]["embedding_dim"]
+    train("classify", made, out=tmp_path / "run", log=said.append)
+    assert f"model.embedding_dim = 7: the size of the vectors of {tmp_path / 'v.zip'}" in said
+    assert load(tmp_path / "run").model.embedding.weight.shape[1] == 7
 
 
 def test_what_is_left_out_is_counted_and_vectors_are_begun_with(tmp_path):

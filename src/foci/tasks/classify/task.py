@@ -14,7 +14,7 @@ from torch import nn
 
 from foci.data.batching import PaddedExamples, Sequences
 from foci.data.splits import text_key, unique
-from foci.data.vocabulary import Vocabulary, read_vectors
+from foci.data.vocabulary import Vocabulary, read_vectors, size_of_vectors
 from foci.models.hierarchical import ClassifierOutput, HierarchicalClassifier
 from foci.tasks.classify.builtin import planted
 from foci.tasks.classify.config import BUILT_IN, ClassifyConfig, ClassifyEvaluateOptions, ClassifyOptions
@@ -25,7 +25,7 @@ from foci.tasks.frame.labels.linear import LinearClassifier
 from foci.tasks.frame.labels.multi_label import MultiLabelTask
 from foci.tasks.frame.labels.task import Encoded
 from foci.tasks.frame.notes import truncated, unknown_words
-from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Progress, Record, Splits
+from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Progress, Record, Splits, Suited
 from foci.tasks.frame.vocabulary import count_words
 from foci.training.progress import duration
 from foci.viz.trace import Axis, Trace
@@ -135,6 +135,13 @@ class Classify(MultiLabelTask):
     def model(self, assets: ClassifyAssets) -> nn.Module:
         """Build the model for these words and classes."""
         return HierarchicalClassifier(len(assets.vocabulary), len(assets.labels), self.config.model)
+
+    def suited(self, splits: Splits) -> dict[str, Suited]:
+        """Return the size of the word vectors of a file, if one is named."""
+        path = self.config.vocabulary.vectors
+        if path is None:
+            return {}
+        return {"model.embedding_dim": Suited(size_of_vectors(path), f"the size of the vectors of {path}")}
 
     def initialize(self, model: nn.Module, assets: ClassifyAssets, log: Log) -> None:
         """Start with the word vectors of a file, if one is named."""

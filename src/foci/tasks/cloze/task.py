@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from foci.data import TokenBatches
 from foci.data.batching import on_device
 from foci.data.splits import Parts, text_key
-from foci.data.vocabulary import Vocabulary, words_with_vectors
+from foci.data.vocabulary import Vocabulary, size_of_vectors
 from foci.errors import DataError
 from foci.models.cloze_reader import Reader, ReaderOutput
 from foci.tasks.cloze.batches import ClozeBatch, ClozeExamples, TokenizedQuestion, tokenize
@@ -138,7 +138,7 @@ class Cloze(FileTask):
         counted = self.config.vocabulary
         tokenized = [self._tokenized(question) for question in splits.train]
         vocabulary = count_words(counted, ([*one.sentences, one.question] for one in tokenized), counted.buckets)
-        dim = 0 if counted.vectors is None else words_with_vectors(counted.vectors, 1, ())[1]
+        dim = 0 if counted.vectors is None else size_of_vectors(counted.vectors)
         log(f"{len(vocabulary.words):,} words, and {vocabulary.buckets:,} buckets for the others")
         right = sum(one.most_frequent == one.answer for one in tokenized)
         log(f"the most frequent candidate is the answer of {right / len(tokenized):.1%} of the training questions")

