@@ -1,8 +1,13 @@
-"""Trainings under hard conditions, in processes of their own: batches with fewer rows than processes."""
+"""Trainings under hard conditions, in processes of their own.
+
+Batches with fewer rows than processes, kill -9 at any moment, a worker of a second node that is killed, a link between
+nodes that is cut.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import sys
@@ -17,6 +22,7 @@ from foci.settings import to_tables
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.task import silent
 from foci.training.run_folder import read_metrics
+from recipes.nodes import Launch, cut, two_nodes, until
 from recipes.recipe import Row
 
 TOLERANCE = 1e-4
@@ -53,6 +59,106 @@ def small_batches(task: str, strategy: str, processes: int, rows: int, accumulat
         "held": len(steps) == 3 and difference < TOLERANCE,
         "difference": difference,
         "failed": failed,
+    }
+
+
+def kills(task: str, count: int, out: Path) -> Row:
+    """Kill trainings of a task that many times, each at a random moment, and resume them; all must end alike.
+
+    Data is prepared by two workers where the task has them. A run that comes to its end is followed by a new one; its
+    weights, to the bit, and its losses are those of a run that was never stopped.
+    """
+    kind = configs.find_config(task)
+    workers = {"data.workers": 2} if "workers" in to_tables(kind())["data"] else {}
+    tables = configs.put(kind.smallest, {**workers, "training.save_every": 1})
+    whole = out / f"{task}-whole"
+    foci.train(task, tables, out=whole, log=silent, origin="soak")  # what it needs is then imported in the forks
+    started = time.monotonic()
+    failed = [] if _code(_start(lambda: _go_on(task, tables, out / f"{task}-timed"))) == 0 else ["the undisturbed run"]
+    usual = time.monotonic() - started
+    moments, killed, runs, resumed = random.Random(task), 0, 0, 0
+    while not failed and (killed < count or (out / f"{task}-{runs}").exists()):
+        run = out / f"{task}-{runs}"
+        resumed += any(run.glob("checkpoints/step-*[0-9]"))
+        process = _start(lambda: _go_on(task, tables, run))  # noqa: B023
+        if killed < count:
+            time.sleep(moments.uniform(0, usual))
+            os.kill(process, signal.SIGKILL)  # of one that has ended, only its code is left
+        code = _code(process)
+        killed += code == -signal.SIGKILL
+        if code == 0:
+            runs += 1
+            if not _same(whole, run):
+                failed.append(f"{run} differs from an undisturbed run")
+        elif code != -signal.SIGKILL:
+            failed.append(f"{run} ended with {code}")
+    return {
+        "name": f"kill -9 of {task}",
+        "seed": 0,
+        "held": not failed,
+        "kills": killed,
+        "resumed": resumed,
+        "runs": runs,
+        "workers": bool(workers),
+        "failed": failed,
+    }
+
+
+def _go_on(task: str, tables: Mapping[str, Any], run: Path) -> None:
+    foci.train(task, tables, out=run, resume=(run / "config.json").exists(), log=silent, origin="soak")
+
+
+def _same(one: Path, other: Path) -> bool:
+    if steps_of(one) != steps_of(other):
+        return False
+    weights = [max(run.glob("checkpoints/step-*[0-9]")) / "model.safetensors" for run in (one, other)]
+    return weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def lost_node(out: Path, restarts: int, timeout: float = 5.0) -> Row:
+    """Train on two nodes, kill the worker of the second one several times, and cut the link at last.
+
+    Raises:
+        NoNamespacesError: the nodes cannot be made here.
+    """
+    run = out / "nodes"
+    tables: dict[str, Any] = {
+        "data.batch_size": 4,
+        "training.max_steps": 10**6,
+        "training.save_every": 10,
+        "training.eval_every": 50,
+    }
+    tables |= {"training.distributed_timeout": timeout, "training.schedule": "constant", "data.valid_sequences": 5}
+    settings = [part for name, value in tables.items() for part in ("--set", f"{name}={configs.to_toml(value)}")]
+    arguments = ["train", "memorize", "--preset", "tiny", "--out", str(run), *settings]
+    out.mkdir(parents=True, exist_ok=True)
+
+    def newest() -> int:
+        return max((int(path.name[5:]) for path in (run / "checkpoints").glob("step-*[0-9]")), default=0)
+
+    resumed, told, seconds = 0, [False, False], None
+    with two_nodes() as nodes, Launch(nodes, arguments, out, restarts) as launch:
+        going = until(lambda: newest() > 0, SECONDS)
+        for killed in range(restarts) if going else ():
+            before = newest()
+            os.kill(launch.worker(1), signal.SIGKILL)
+            said = "resuming from"
+            if until(lambda: launch.said(0).count(said) > killed and newest() > before, SECONDS):  # noqa: B023
+                resumed += 1
+        cut(nodes[0])
+        started = time.monotonic()
+        lost = "the connection to the other processes is lost"
+        told = [until(lambda: lost in launch.said(node), timeout + SECONDS) for node in (0, 1)]  # noqa: B023
+        seconds = time.monotonic() - started
+    last = newest()
+    result = foci.train("memorize", {"training": {"max_steps": last + 1}}, out=run, resume=True, log=silent)
+    return {
+        "name": f"two nodes, {restarts} kills on the second, then a cut link",
+        "seed": 0,
+        "held": going and resumed == restarts and all(told) and result.step == last + 1,
+        "resumed": resumed,
+        "told": told,
+        "seconds_until_told": round(seconds, 1),
     }
 
 
@@ -108,13 +214,22 @@ def together(processes: int, work: Callable[[], object]) -> list[str]:
 
 
 def _forked(rank: int, processes: int, port: int, work: Callable[[], object]) -> int:
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+    numbers["MASTER_PORT"] = port
+    variables = {name: str(number) for name, number in numbers.items()}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "soak"}
+    return _start(lambda: (os.environ.update(variables), work()))
+
+
+def _code(process: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def _start(work: Callable[[], object]) -> int:
+    """Run the work in a fork of this process, and return the fork's id."""
     process = os.fork()
     if process:
         return process
-    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
-    numbers["MASTER_PORT"] = port
-    os.environ.update({name: str(number) for name, number in numbers.items()})
-    os.environ.update(MASTER_ADDR="127.0.0.1", TORCHELASTIC_RUN_ID="soak")
     code = 1
     try:
         work()

@@ -486,8 +486,8 @@ MUTANTS = {
         "tests/training/test_engine.py::test_the_speed_does_not_count_validations",
     ),
     "a restart resumes any run": Mutant(
-        "begun_by_this_launch",
-        "_1 is not None and _2",
+        "begun_by_launch",
+        "any(_1)",
         "True",
         "tests/training/test_run_folder.py::test_a_restarted_worker_goes_on_with_what_its_launch_has_begun",
     ),

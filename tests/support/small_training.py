@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from foci.training.devices import launch, launched
+from foci.training.devices import launch, launch_agents, launched
 from foci.training.engine import fit
 from foci.training.objective import Loss
 from foci.training.options import TrainingOptions
@@ -155,7 +155,13 @@ def train(arguments: argparse.Namespace, fabric) -> None:
 
     objective = Fitting(arguments.dropout, at_loss)
     batches = Numbers(rank, world, arguments.parts)
-    with RunFolder(arguments.run, vars(arguments) | {"run": ""}, resume=arguments.resume, main=rank == 0) as run:
+    with RunFolder(
+        arguments.run,
+        vars(arguments) | {"run": ""},
+        resume=arguments.resume,
+        main=rank == 0,
+        launch=launch_agents(fabric),
+    ) as run:
         summary = fit(objective.model, objective, batches, options_of(arguments), run, fabric=fabric)
     if rank == 0:
         print("RESULT", arguments.run, summary.reason, summary.step, flush=True)

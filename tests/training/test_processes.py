@@ -22,7 +22,7 @@ from foci.training.run_folder import read_metrics
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
 SCRIPT, SEVERAL = SUPPORT / "small_training.py", SUPPORT / "several_commands.py"
-SMALL_BATCHES = SUPPORT / "small_batches.py"
+SEVERAL_PROCESSES = SUPPORT / "several_processes.py"
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 pytestmark = pytest.mark.slow
@@ -268,15 +268,32 @@ def test_a_translator_in_shards_on_two_processes_is_that_of_one(shards, model, c
 
 
 def test_every_process_takes_part_in_every_step_of_every_task(tmp_path):
-    """One row for two processes: without a row of its own one of them would communicate differently, and abort."""
+    """One row for two processes: without a row of its own one of them would communicate differently, and abort.
+
+    The last two: what the first process does alone may take longer than the timeout, and may fail.
+    """
     done = subprocess.run(
-        [sys.executable, SMALL_BATCHES, tmp_path],
+        [sys.executable, SEVERAL_PROCESSES, tmp_path],
         env=ENVIRONMENT | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}, capture_output=True, text=True, timeout=500,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = list(map(json.loads, done.stdout.splitlines()))
-    assert len(rows) == len(TASKS)
+    assert len(rows) == len(TASKS) + 2
     assert [row for row in rows if not row["held"]] == [], done.stderr
+
+
+def test_two_nodes(tmp_path, monkeypatch):
+    """A killed worker of the second node goes on with the run; behind a cut link both nodes end with a message."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    from recipes.faults import lost_node
+    from recipes.nodes import NoNamespacesError
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    try:
+        row = lost_node(tmp_path, restarts=1)
+    except NoNamespacesError as error:
+        pytest.skip(f"two network namespaces are needed, which root can make: {error}")
+    assert row["held"], row
 
 
 def test_a_restart_does_not_take_another_run_for_its_own(tmp_path):

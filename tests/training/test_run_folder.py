@@ -9,6 +9,7 @@ from importlib.metadata import version
 import pytest
 
 from foci.errors import CheckpointError, ConfigError
+from foci.training import run_folder
 from foci.training.run_folder import FORMAT, Metrics, RunFolder, check_folder, read_config, read_metrics
 
 
@@ -49,16 +50,17 @@ def test_a_run_killed_at_birth_is_empty(tmp_path):
 
 
 def test_a_restarted_worker_goes_on_with_what_its_launch_has_begun(tmp_path, monkeypatch):
+    """The launch is that of the agents of all nodes, of which one may be replaced."""
     RunFolder(tmp_path / "before", {}).close()
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "17")
-    RunFolder(tmp_path / "own", {}).close()
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    RunFolder(tmp_path / "own", {}).close()
+    RunFolder(tmp_path / "own", {}, launch=["first", "second"]).close()
     with pytest.raises(ConfigError, match="holds a run, and nothing is overwritten"):
-        RunFolder(tmp_path / "before", {})
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "18")
-    with pytest.raises(ConfigError, match="holds a run, and nothing is overwritten"):
-        RunFolder(tmp_path / "own", {})
+        RunFolder(tmp_path / "own", {}, launch=["first", "second"])  # in one process: not a restarted worker
+    monkeypatch.setattr(run_folder, "_begun", set())  # as in the process of a restarted worker
+    RunFolder(tmp_path / "own", {}, launch=["second", "third"]).close()
+    monkeypatch.setattr(run_folder, "_begun", set())
+    for name, launch in (("before", ["first"]), ("own", ["fourth"]), ("own", [])):
+        with pytest.raises(ConfigError, match="holds a run, and nothing is overwritten"):
+            RunFolder(tmp_path / name, {}, launch=launch)
 
 
 def test_a_folder_that_cannot_be_one(tmp_path):

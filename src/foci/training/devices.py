@@ -12,11 +12,14 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import platform
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,25 +32,32 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from foci.errors import ConfigError
+from foci.errors import ConfigError, FociError, TrainingError
 from foci.training.deferred import Deferred
 from foci.training.options import TrainingOptions
-
-# A validation runs on the first process while the others wait.
-_PATIENCE = timedelta(hours=4)
 
 
 @contextmanager
 def launched(options: TrainingOptions) -> Iterator[Fabric]:
-    """Run `launch`, and destroy the process group at the end.
+    """Run `launch`, and destroy the process group at the end. A lost connection is raised as a `TrainingError`.
 
     Garbage is collected after it because gloo's threads otherwise end one process in eight with SIGABRT (pytorch
     issue 190489).
     """
-    fabric = launch(options)
-    if fabric.device.type == "cpu":
-        _keep_freed_memory(not shards(fabric))
-    yield fabric
+    try:
+        fabric = launch(options)
+        if fabric.device.type == "cpu":
+            _keep_freed_memory(not shards(fabric))
+        yield fabric
+    except RuntimeError as error:
+        if isinstance(error, FociError) or not (isinstance(error, torch.distributed.DistError) or "gloo" in str(error)):
+            raise
+        raise TrainingError(
+            f"process {os.environ.get('RANK')}: the connection to the other processes is lost "
+            f"({str(error).splitlines()[0]}). If one of them has ended, its message says why. Otherwise the network is "
+            f"interrupted, or one needed longer for a step than training.distributed_timeout = "
+            f"{options.distributed_timeout:g} seconds. Then resume the run from its last checkpoint."
+        ) from error
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
         gc.collect()
@@ -82,16 +92,106 @@ def launch(options: TrainingOptions) -> Fabric:
             flush=True,
         )
     processes = int(os.environ["LOCAL_WORLD_SIZE"])
+    timeout = timedelta(seconds=options.distributed_timeout)
     strategy: DDPStrategy | ModelParallelStrategy
     if options.strategy == "fsdp":
         world = int(os.environ["WORLD_SIZE"])
-        strategy = ModelParallelStrategy(shard, data_parallel_size=world, tensor_parallel_size=1, timeout=_PATIENCE)
+        strategy = ModelParallelStrategy(shard, data_parallel_size=world, tensor_parallel_size=1, timeout=timeout)
     else:
-        strategy = DDPStrategy(find_unused_parameters=options.find_unused_parameters, timeout=_PATIENCE)
+        strategy = DDPStrategy(find_unused_parameters=options.find_unused_parameters, timeout=timeout)
     nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
     fabric = _fabric(options, devices=processes, num_nodes=nodes, strategy=strategy)
     fabric.launch()
     return fabric
+
+
+def launch_agents(fabric: Fabric) -> list[str]:
+    """Return what identifies this launch of torchrun on all nodes: an id of each agent; none without torchrun.
+
+    An agent starts the workers of a node, and starts them again after a failure: its id has its process id and the
+    time since when it runs. All processes must call this.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return []
+    try:
+        stat = Path(f"/proc/{os.getppid()}/stat").read_text(encoding="utf-8")
+        since = stat.rpartition(")")[2].split()[19]
+    except (OSError, IndexError):  # not Linux
+        since = ""
+    agents = [""] * fabric.world_size
+    own = f"{os.environ['TORCHELASTIC_RUN_ID']}/{platform.node()}/{os.getppid()}/{since}"
+    torch.distributed.all_gather_object(agents, own)
+    return sorted({*agents})
+
+
+@contextmanager
+def others_waiting(fabric: Fabric, options: TrainingOptions) -> Iterator[None]:
+    """Let the first process work inside the block; the others wait at its end, however long that takes.
+
+    Meanwhile the first one shows several times within ``distributed_timeout`` that it is there: without that a long
+    validation could not be told from a lost connection.
+
+    Raises:
+        TrainingError: on the others, if the work has failed on the first one.
+    """
+    if fabric.world_size == 1:
+        yield
+        return
+    is_gloo = torch.distributed.get_backend() == "gloo"
+    timeout = timedelta(seconds=options.distributed_timeout)
+    group = None if is_gloo else torch.distributed.new_group(backend="gloo", timeout=timeout)
+
+    def show(state: float) -> float:
+        """Return what the first process shows."""
+        shown = torch.tensor(state)
+        torch.distributed.all_reduce(shown, group=group)
+        return float(shown)
+
+    if fabric.global_rank == 0:
+        with _shown_at_work(show, options.distributed_timeout / 4):
+            yield
+    else:
+        yield
+        while (state := show(0.0)) == _WORKING:
+            pass
+        if state == _FAILED:
+            raise TrainingError(
+                f"process {fabric.global_rank}: the first process has failed. Its message, beside this one, says why."
+            )
+    if group is not None:
+        torch.distributed.destroy_process_group(group)
+
+
+_DONE, _WORKING, _FAILED = 0.0, 1.0, 2.0
+
+
+@contextmanager
+def _shown_at_work(show: Callable[[float], float], interval: float) -> Iterator[None]:
+    ended = threading.Event()
+    lost: list[RuntimeError] = []
+
+    def keep_showing() -> None:
+        try:
+            while not ended.wait(interval):
+                show(_WORKING)
+        except RuntimeError as error:
+            lost.append(error)
+
+    thread = threading.Thread(target=keep_showing, daemon=True)
+    thread.start()
+    try:
+        yield
+    except BaseException:
+        ended.set()
+        thread.join()
+        with suppress(RuntimeError):  # the others have ended: what failed here is told
+            show(_FAILED)
+        raise
+    ended.set()
+    thread.join()
+    if lost:
+        raise lost[0]
+    show(_DONE)
 
 
 def _fabric(options: TrainingOptions, **given: Any) -> Fabric:

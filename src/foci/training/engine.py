@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from torch.distributed.tensor import DTensor
 
 from foci.errors import CheckpointError, ConfigError, MissingPackageError, TrainingError
 from foci.training.checkpoint import AVERAGED, Checkpoints, Saved, Writers, load, load_weights
-from foci.training.devices import autocast, distribute, gathered, is_sharded, launch, synchronized
+from foci.training.devices import autocast, distribute, gathered, is_sharded, launch, others_waiting, synchronized
 from foci.training.interrupts import Interrupts
 from foci.training.named_tensors import optimizer_tensors, put_optimizer_tensors, put_weights, weights
 from foci.training.objective import Batches, Objective, StepObjective
@@ -177,9 +177,10 @@ class _Trainer:
     def restore(self) -> TrainState:
         """Load the newest good checkpoint, if there is one."""
         path: Path | None = None
-        if self.run.main:
-            self.store.tidy()
-            path = self.store.newest_good(self.progress.log)
+        with others_waiting(self.fabric, self.options):
+            if self.run.main:
+                self.store.tidy()
+                path = self.store.newest_good(self.progress.log)
         path = self.fabric.broadcast(path)
         if path is None:
             return TrainState()
@@ -357,23 +358,28 @@ class _Trainer:
                 f"step {train_state.step}: {len(broken)} of {answers[0][2]} weights are not finite, the first is "
                 f"{broken[0]!r}; {self._last_good()}. They were not saved. {_REMEDY}"
             )
-        if self.run.main:
-            self.run.check_in_place()
         together = is_sharded(self.module)
-        if self.run.main or together:
-            state = {
-                "best": train_state.best,
-                "best_metric": train_state.best_metric,
-                "step": train_state.step,
-                "metrics": train_state.metrics if train_state.validated == train_state.step else {},
-                "train_state": asdict(train_state),
-                "data": self.batches.state_dict(),
-            }
-            optimizer = optimizer_tensors(self.module, self.optimizer, rank)
-            random = {f"{of}/{name}": value for of, (one, *_) in enumerate(answers) for name, value in one.items()}
-            writers = Writers(rank, self.fabric.world_size, self._gather) if together else Writers()
-            self.store.save(train_state.step, Saved(model, ties, optimizer, random, state), writers)
+        with self._one_or_all():
+            if self.run.main:
+                self.run.check_in_place()
+            if self.run.main or together:
+                state = {
+                    "best": train_state.best,
+                    "best_metric": train_state.best_metric,
+                    "step": train_state.step,
+                    "metrics": train_state.metrics if train_state.validated == train_state.step else {},
+                    "train_state": asdict(train_state),
+                    "data": self.batches.state_dict(),
+                }
+                optimizer = optimizer_tensors(self.module, self.optimizer, rank)
+                random = {f"{of}/{name}": value for of, (one, *_) in enumerate(answers) for name, value in one.items()}
+                writers = Writers(rank, self.fabric.world_size, self._gather) if together else Writers()
+                self.store.save(train_state.step, Saved(model, ties, optimizer, random, state), writers)
         self._took(train_state, "checkpoint", began)
+
+    def _one_or_all(self) -> AbstractContextManager[None]:
+        """Return the context in which the first process works while the others wait; with shards all of them work."""
+        return nullcontext() if is_sharded(self.module) else others_waiting(self.fabric, self.options)
 
     def _gather(self, value: Any) -> list[Any]:
         """Return the values of all processes."""
@@ -421,15 +427,15 @@ class _Trainer:
         )
 
     def _save_average(self, paths: list[Path], step: int, metrics: dict[str, float]) -> Path:
-        if self.run.main:
-            self.store.save_average(paths, {"best": None, "step": step, "metrics": metrics})
-        self.fabric.barrier()
+        with others_waiting(self.fabric, self.options):
+            if self.run.main:
+                self.store.save_average(paths, {"best": None, "step": step, "metrics": metrics})
         return self.store.folder / AVERAGED
 
     def _metrics(self) -> dict[str, float]:
         modes = [(part, part.training) for part in self.module.modules()]
         metrics: dict[str, float] = {}
-        with gathered(self.module):
+        with gathered(self.module), self._one_or_all():
             if self.fabric.global_rank == 0 or is_sharded(self.module):
                 self.module.eval()
                 with torch.no_grad(), undisturbed(), autocast(self.fabric, self.options):
@@ -437,8 +443,7 @@ class _Trainer:
                     metrics = {name: float(value) for name, value in self.objective.validate(self.module).items()}
                 for part, training in modes:
                     part.training = training
-            metrics = self.fabric.broadcast(metrics)
-        return metrics
+        return self.fabric.broadcast(metrics)
 
     def _diverged(self, train_state: TrainState, what: str) -> TrainingError:
         return TrainingError(

@@ -85,6 +85,9 @@ class TrainingOptions:
     """auto, cpu, cuda or another of Fabric's accelerators."""
     strategy: Strategy = "ddp"
     """Under torchrun: ddp copies the model to each process, fsdp shards it, for models too large for one device."""
+    distributed_timeout: Annotated[float, Ge(1), Le(1e9)] = 600.0
+    """Under torchrun: seconds that a process waits for the others before it ends with an error, for example when the
+    network between two nodes is lost. What the first process does alone, such as a validation, may take longer."""
     find_unused_parameters: bool = False
     """For ddp: some parameters are unused in some steps. Costs a traversal of the graph per step."""
     seed: Annotated[int, Ge(0), Lt(2**63)] = 0

@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
@@ -46,13 +46,13 @@ _PACKAGES = ("foci", "torch", "numpy", "lightning-fabric", "safetensors", "token
 FORMAT = 1
 """Number of the format of config.json; it grows when a version can no longer read the runs of the one before."""
 _held: set[Path] = set()
+_begun: set[Path] = set()
 
 
 def check_folder(path: Path | str, *, resume: bool) -> None:
     """Raise unless a run may use this folder; nothing is written.
 
-    A new run needs a folder that is missing or empty, a resumed run the folder of a run. Workers that torchrun has
-    restarted resume only a run that their own launch has started.
+    A new run needs a folder that is missing or empty, a resumed run the folder of a run.
 
     Raises:
         ConfigError: the folder holds something, and ``resume`` is not set; or it cannot be a folder.
@@ -62,7 +62,7 @@ def check_folder(path: Path | str, *, resume: bool) -> None:
     _check_path(path)
     inside = _inside(path)
     is_run = "config.json" in inside
-    if inside and not (resume or begun_by_this_launch(path)):
+    if inside and not resume:
         kind = "holds a run" if is_run else f"is not empty ({', '.join(sorted(inside)[:3])})"
         remedy = "Resume it, or choose" if is_run else "Choose"
         raise ConfigError(f"{path}: {kind}, and nothing is overwritten. {remedy} another folder.")
@@ -108,25 +108,17 @@ def _sessions(path: Path) -> list[dict[str, Any]]:
     return sessions
 
 
-def _launch_id() -> str | None:
-    """Return an id that all attempts of one torchrun share: its run id, and the agent's process id and start time."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return None
-    try:
-        stat = Path(f"/proc/{os.getppid()}/stat").read_text(encoding="utf-8")
-        since = stat.rpartition(")")[2].split()[19]
-    except (OSError, IndexError):  # not Linux
-        since = ""
-    return f"{os.environ['TORCHELASTIC_RUN_ID']}/{platform.node()}/{os.getppid()}/{since}"
+def begun_by_launch(path: Path, launch: Sequence[str]) -> bool:
+    """Return whether an earlier attempt of a launch started the run in this folder, and torchrun then restarted it.
 
-
-def begun_by_this_launch(path: Path) -> bool:
-    """Return whether torchrun restarted this worker after an earlier attempt of the same launch started the run."""
-    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0:
+    A launch is known by the agents of torchrun, one per node (`foci.training.devices.launch_agents`): they stay when
+    their workers are restarted, except those of nodes that were replaced. What this very process has begun is no
+    earlier attempt: a program that trains twice into one folder is refused.
+    """
+    if not (path / "config.json").exists() or path.resolve() in _begun:
         return False
-    launches = [session.get("launch") for session in _sessions(path)]
-    launch = _launch_id()
-    return launch is not None and launch in launches
+    before = [agents for session in _sessions(path) if isinstance(agents := session.get("launch"), list)]
+    return any(agent in agents for agents in before for agent in launch)
 
 
 class RunFolder:
@@ -141,6 +133,8 @@ class RunFolder:
         resume: continue the run in the folder. Without it a folder that is not empty is refused; see
             `check_folder`.
         main: whether this process writes; under torchrun only the first one does.
+        launch: the agents of torchrun, from `foci.training.devices.launch_agents`: a run that they have begun before
+            goes on, as with ``resume``.
         resume_hint: the command that resumes an interrupted run, for messages.
         log: called with each message.
 
@@ -161,6 +155,7 @@ class RunFolder:
         files: Mapping[str, bytes] | None = None,
         resume: bool = False,
         main: bool = True,
+        launch: Sequence[str] = (),
         resume_hint: str = "start the same run again with resume",
         log: Callable[[str], None] | None = None,
     ) -> None:
@@ -174,7 +169,8 @@ class RunFolder:
         self._folder: int | None = None
         if not main:
             return
-        check_folder(self.path, resume=resume)
+        self._launch = list(launch)
+        check_folder(self.path, resume=resume or begun_by_launch(self.path, launch))
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
@@ -239,12 +235,13 @@ class RunFolder:
         if is_run and (before := read_config(self.path)) != plain:
             log(f"{self.path}: the configuration has changed: {'; '.join(_changes(before, plain))}")
         new = {name: content for name, content in files.items() if not (self.path / name).exists()}
-        session = environment() | {"files": sorted(new)}
+        session = environment() | {"launch": self._launch, "files": sorted(new)}
         write_json(self.path / "environment.json", [*_sessions(self.path), session])
         for name, content in new.items():
             write_bytes(self.path / name, content)
         written = {"format": FORMAT, "foci": _version("foci"), **plain}
         write_json(self.path / "config.json", written)  # last, since it marks the folder as a run
+        _begun.add(self.path.resolve())
         self.checkpoints.mkdir(exist_ok=True)
 
     def _acquire(self) -> None:
@@ -362,7 +359,6 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
-        "launch": _launch_id(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
         "commit": _commit(),
     }

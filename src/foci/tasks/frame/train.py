@@ -33,13 +33,13 @@ from foci.tasks.frame.predictor import asset_reader, in_memory, task_of
 from foci.tasks.frame.task import Log, Shard, Splits, Suited, Task, find, silent
 from foci.training.checkpoint import Checkpoints, building_within, read_state
 from foci.training.deferred import Deferred
-from foci.training.devices import autocast, distribute, launched, shards
+from foci.training.devices import autocast, distribute, launch_agents, launched, others_waiting, shards
 from foci.training.engine import TrainingResult, fit
 from foci.training.objective import Batches, Loss
 from foci.training.optim import check_rates
 from foci.training.options import TrainingOptions
 from foci.training.progress import duration, log_to_stderr
-from foci.training.run_folder import RunFolder, begun_by_this_launch, check_folder, read_config
+from foci.training.run_folder import RunFolder, begun_by_launch, check_folder, read_config
 
 RESUMABLE = {
     *(f"training.{name}" for name in ("max_steps", "max_epochs", "time_limit", "patience")),
@@ -51,7 +51,10 @@ RESUMABLE = {
     *(f"training.{name}" for name in ("eval_every", "metric_for_best_model", "greater_is_better")),
     *(f"training.{name}" for name in ("save_every", "save_seconds", "save_total_limit", "average_last")),
     *(f"training.{name}" for name in ("metrics_every", "log_seconds", "tensorboard")),
-    *(f"training.{name}" for name in ("device", "strategy", "find_unused_parameters", "compile")),
+    *(
+        f"training.{name}"
+        for name in ("device", "strategy", "distributed_timeout", "find_unused_parameters", "compile")
+    ),
     "data.workers",
 }
 """Settings that may change when a run is resumed: limits, learning rate, validation, checkpoints, and where it runs."""
@@ -105,26 +108,30 @@ def train(
         raise CheckpointError(
             f"{out}: is no run (no config.json), so there is nothing to resume. Start it without resume."
         )
-    resume = resume or begun_by_this_launch(out)
     given = dict(settings or {})
     if given.pop("task", task) != task:
         raise ConfigError(f"{origin}: task is {(settings or {})['task']!r}, expected {task!r}.")
-    check_folder(out, resume=resume)
     given = _with_direction(kind, given)
     data = given.get("data")
     words = data.get("words") if isinstance(data, Mapping) else getattr(data, "words", None)
     if isinstance(words, str):
         trust(str(words))
-    config = resumed_config(kind, given, out, origin) if resume and (out / "config.json").exists() else None
-    begins = config is None  # a run that goes on has all settings already
-    config = config or configs.configure(kind.Config, given, origin)
+    config = resumed_config(kind, given, out, origin) if resume else configs.configure(kind.Config, given, origin)
     _check_training(kind, config.training)
-    begun = resume and bool(Checkpoints(out / "checkpoints").all())
-    if config.training.init_from is not None and not begun:
-        check_run(config.training.init_from, kind)
     with launched(config.training) as fabric:
-        main = fabric.global_rank == 0
-        return _train(kind(config), given if begins else None, out, resume, fabric, log if main else silent)
+        launch = launch_agents(fabric)
+        restarted = False
+        with others_waiting(fabric, config.training):
+            if fabric.global_rank == 0:
+                restarted = not resume and begun_by_launch(out, launch)
+                check_folder(out, resume=resume or restarted)
+        if fabric.broadcast(restarted):
+            resume, config = True, resumed_config(kind, given, out, origin)
+        begun = resume and bool(Checkpoints(out / "checkpoints").all())
+        if config.training.init_from is not None and not begun:
+            check_run(config.training.init_from, kind)
+        log = log if fabric.global_rank == 0 else silent
+        return _train(kind(config), None if resume else given, out, resume, launch, fabric, log)
 
 
 def resumed_config(kind: type[Task], given: Mapping[str, Any], out: Path, origin: str) -> Any:
@@ -191,7 +198,13 @@ def _check_training(kind: type[Task], options: TrainingOptions) -> None:
 
 
 def _train(
-    task: Task, given: Mapping[str, Any] | None, out: Path, resume: bool, fabric: Fabric, given_log: Log | None
+    task: Task,
+    given: Mapping[str, Any] | None,
+    out: Path,
+    resume: bool,
+    launch: Sequence[str],
+    fabric: Fabric,
+    given_log: Log | None,
 ) -> TrainingResult:
     log = given_log or log_to_stderr
     main = fabric.global_rank == 0
@@ -207,23 +220,20 @@ def _train(
         )
     log(preparing := "preparing the data")
     with logged_reading(preparing, log):
-        assets = _assets(task, splits, out if resume and (out / "config.json").exists() else None, fabric, log)
+        assets = _assets(task, splits, out if resume else None, fabric, log)
     checkpoints = Checkpoints(out / "checkpoints").all() if resume else []
     model = _built(task, assets, checkpoints, fabric, log)
     batches = task.batches(splits, assets, Shard(fabric.global_rank, fabric.world_size), log)
     objective = _Objective(task, task.held_out(splits, assets, log))
     if resume:
         _check_same_data(out, batches)
-    with logged_reading("digests of the data", log):
-        fingerprint = Fingerprint.from_splits(task, splits) if main else None
-    if fingerprint is not None:
-        log_overlap(fingerprint, out, log)
+    with logged_reading("digests of the data", log), others_waiting(fabric, options):
+        files = _files(task, splits, assets, out, log) if main else {}
     seconds = _try_longest_batch(task, model, batches, fabric)
     log(_summary(model, options, batches, seconds))
     tables = {"task": task.name, **to_tables(task.config)}
     hint = f"foci train {task.name} --resume --out {shlex.quote(str(out))}"
-    files = {} if fingerprint is None else _files(task, splits, assets, fingerprint)
-    with RunFolder(out, tables, files=files, resume=resume, main=main, resume_hint=hint, log=log) as run:
+    with RunFolder(out, tables, files=files, resume=resume, main=main, launch=launch, resume_hint=hint, log=log) as run:
         try:
             fabric.barrier()
             result = fit(model, objective, batches, options, run, fabric=fabric, unit=task.unit, log=given_log)
@@ -253,8 +263,10 @@ def _built(task: Task, assets: Any, checkpoints: Sequence[Path], fabric: Fabric,
         return model if deferred is None else distribute(fabric, model, deferred)
 
 
-def _files(task: Task, splits: Splits, assets: Any, fingerprint: Fingerprint) -> dict[str, bytes]:
+def _files(task: Task, splits: Splits, assets: Any, out: Path, log: Log) -> dict[str, bytes]:
     """Return the contents of the files of a run beside its configuration."""
+    fingerprint = Fingerprint.from_splits(task, splits)
+    log_overlap(fingerprint, out, log)
     counted = task.count_baselines(splits)
     texts = {**assets.to_files(), **({baselines.FILE: json.dumps(counted, ensure_ascii=False)} if counted else {})}
     return {FILE: fingerprint.to_bytes(), **{name: text.encode() for name, text in texts.items()}}
@@ -302,7 +314,8 @@ def _assets(task: Task, splits: Splits, run: Path | None, fabric: Fabric, log: L
         return task.Assets.from_files(asset_reader(run))
     if fabric.world_size == 1:
         return task.assets(splits, log)
-    files = dict(task.assets(splits, log).to_files()) if fabric.global_rank == 0 else {}
+    with others_waiting(fabric, task.config.training):
+        files = dict(task.assets(splits, log).to_files()) if fabric.global_rank == 0 else {}
     files = fabric.broadcast(files)
     return task.Assets.from_files(files.__getitem__)
 
