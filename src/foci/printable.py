@@ -6,6 +6,7 @@ import codecs
 import json
 import math
 import re
+import sys
 import unicodedata
 from typing import Any
 
@@ -40,6 +41,14 @@ def to_json(content: Any) -> str:
     text = json.dumps(_finite(content), ensure_ascii=False)
     text = _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def print_json(content: Any) -> None:
+    """Print one line of JSON at once: UTF-8, which JSON always is, or escapes where the output has another encoding."""
+    text = to_json(content)
+    if codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name != "utf-8":
+        text = json.dumps(json.loads(text))
+    print(text, flush=True)
 
 
 def escape_unencodable(stream: Any) -> None:

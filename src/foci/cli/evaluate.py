@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from foci.cli.commands import Flag, Given, argument, make_command, option_flags, options_from, require_run, run
 from foci.cli.commands import task_of_run as _task_of_run
-from foci.printable import printable, to_json
+from foci.printable import print_json, printable
 
 if TYPE_CHECKING:
     from foci.tasks.frame.task import Evaluation
@@ -65,7 +65,7 @@ def evaluate(path: Path, data: Sequence[str], given: Given) -> None:
     if "json" in given:
         for name in {*SEEN} & {*evaluation.notes}:  # where a program reads the notes, a person does not
             print(f"warning: {evaluation.notes[name]}", file=sys.stderr)
-        print(to_json(evaluation.to_json()))
+        print_json(evaluation.to_json())
     else:
         print_evaluation(evaluation)
 

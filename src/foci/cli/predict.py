@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from foci.cli.commands import Flag, Given, argument, make_command, option_flags, options_from, require_run, run
 from foci.cli.commands import task_of_run as _task_of_run
-from foci.printable import printable, to_json
+from foci.printable import print_json, printable
 
 if TYPE_CHECKING:
     from foci.cli.inputs import Input
@@ -193,7 +193,7 @@ def print_prediction(task: Task, one: Input, prediction: Prediction, given: Give
     """Print one prediction and its alternatives."""
     if "json" in given:
         place = {name: value for name, value in (("file", one.file), ("line", one.line)) if value is not None}
-        print(to_json(place | prediction.to_json()), flush=True)
+        print_json(place | prediction.to_json())
         return
     if "tsv" in given:
         for row in _rows(task, one, prediction):

@@ -73,7 +73,7 @@ def train(name: str, config: Path | None, given: Given) -> None:
     if "print_schema" in given:
         from foci.settings import json_schema
 
-        print(json.dumps(json_schema(kind), indent=1, ensure_ascii=False))
+        print(json.dumps(json_schema(kind), indent=1))
         return
     if "print_config" in given:
         tables.pop("task", None)

@@ -99,7 +99,7 @@ def change(run: Path, task: Task, splits: Splits) -> str | None:
         return None
     return (
         f"the data has changed since the training: of {len(now):,} held-out examples {new:,} are new, and {missing:,} "
-        f"of the {len(kept.evaluated):,} of then are missing"
+        f"of the {len(kept.evaluated):,} held out then are missing"
     )
 
 

@@ -139,8 +139,8 @@ class Generate(Task):
             )
         _log_left_out(log, 0, streamed.unused)
         log(
-            f"{streamed.characters:,} characters are streamed from {data.path}, {_held(valid, test)}; the first is "
-            f"{quoted(first.text)}"
+            f"{streamed.characters:,} characters are streamed from {data.path}, except what stands in held-out text "
+            f"too; {_held(valid, test)}; the first is {quoted(first.text)}"
         )
         return Splits(streamed, valid, test)
 
