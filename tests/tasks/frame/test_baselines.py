@@ -67,7 +67,7 @@ def test_the_most_frequent_tag_of_each_word_is_compared_with(trained):
 
 
 def test_a_damaged_file_is_named(tmp_path):
-    for text in ("[]", "{"):
+    for text in ("[]", "{", '{"tag": 3}', '{"words": {"a": 3}}', '{"words": "a"}'):
         (tmp_path / baselines.FILE).write_text(text, encoding="utf-8")
         with pytest.raises(CheckpointError, match=r"baselines.json: .* Restore the file, or remove it"):
-            baselines.read(tmp_path)
+            baselines.read(tmp_path, find("tag").baseline_types)

@@ -104,6 +104,7 @@ class Caption(Seq2SeqTask):
     Assets: ClassVar[type[Any]] = CaptionAssets
     inputs: ClassVar[tuple[Field, ...]] = (Field("image", "image"),)
     targets: ClassVar[tuple[Field, ...]] = (Field("captions", "list"),)
+    baseline_types: ClassVar[Mapping[str, Any]] = {"neighbors": dict[str, Any]}
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
         **Seq2SeqTask.metrics,
         **dict.fromkeys(("exact", "bleu4", "cider_d", "rouge_l"), "higher"),

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
 from foci.errors import CheckpointError
-from foci.files import read_text
+from foci.files import read_bytes
 
 FILE = "baselines.json"
 """The file of a run; runs of earlier versions have none."""
 V = TypeVar("V", bound=Hashable)
 
 
-def read(run: Path) -> dict[str, Any]:
-    """Return the baselines of a run; nothing where it has kept none.
+def read(run: Path, types: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the baselines of a run, which have these types by name; nothing where it has kept none.
 
     Raises:
         CheckpointError: the file is damaged.
@@ -25,14 +26,13 @@ def read(run: Path) -> dict[str, Any]:
     if not (run / FILE).exists():
         return {}
     try:
-        content = json.loads(read_text(run / FILE))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{run / FILE}: cannot be read as JSON ({error}). Restore the file, or remove it."
-        ) from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{run / FILE}: holds no object. Restore the file, or remove it.")
-    return content
+        content = TypeAdapter(dict[str, Any]).validate_json(read_bytes(run / FILE))
+        return {
+            name: TypeAdapter(kind).validate_python(content[name]) for name, kind in types.items() if name in content
+        }
+    except (OSError, ValidationError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
+        raise CheckpointError(f"{run / FILE}: cannot be read ({reason}). Restore the file, or remove it.") from error
 
 
 def most_frequent(values: Iterable[V]) -> V:

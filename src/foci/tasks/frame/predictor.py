@@ -185,7 +185,7 @@ def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
         {name.removeprefix(group): value for name, value in used.items() if name.startswith(group)}
         for group in ("calibration/", "mixture/")
     )
-    task.baselines = baselines.read(path)
+    task.baselines = baselines.read(path, task.baseline_types)
     return Predictor(path, task, assets, model, describe_checkpoint(path, chosen))
 
 

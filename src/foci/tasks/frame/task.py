@@ -162,6 +162,8 @@ class Task(ABC):
     """What the loss counts: tokens, documents, …"""
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]]
     """The metrics of `validate`, and which values are better; one of them decides which checkpoint is the best."""
+    baseline_types: ClassVar[Mapping[str, Any]] = {}
+    """The types of what `count_baselines` gives, by name."""
     counted: ClassVar[str] = "examples"
     """What `contents` has one key of each, in the plural."""
     lines: ClassVar[bool] = False

@@ -63,6 +63,7 @@ class Tag(FileTask):
     targets: ClassVar[tuple[Field, ...]] = (Field("spans", "list"), Field("intent", "label", required=False))
     score: ClassVar[Literal["probability", "log-probability"]] = "probability"
     unit: ClassVar[str] = "sentences"
+    baseline_types: ClassVar[Mapping[str, Any]] = {"tag": str, "words": dict[str, str]}
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
         "loss": "lower",
         "f1": "higher",
@@ -446,7 +447,7 @@ class Tag(FileTask):
 
     def _compared(self, sentences: Sequence[TaggedSentence], assets: TagLexicon) -> dict[str, float]:
         """Return the metrics of giving each word its most frequent tag."""
-        if not self.baselines:
+        if self.baselines.keys() != self.baseline_types.keys():
             return {}
         words, majority, tally = self.baselines["words"], self.baselines["tag"], Tally(assets.scheme)
         for one in sentences:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -66,6 +66,7 @@ class Vqa(LabelTask):
     example = "a question"
     kind = "answer"
     compared_note = "; question_majority: the most frequent answer to the same question, whatever the image"
+    baseline_types: ClassVar[Mapping[str, Any]] = {"majority": str, "questions": dict[str, str]}
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
         "loss": "lower",
         "calibrated_loss": "lower",

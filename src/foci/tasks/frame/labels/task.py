@@ -98,6 +98,7 @@ class LabelTask(FileTask):
     """What an example is called in messages: "a document"."""
     kind: ClassVar[str] = "class"
     """What a label is called."""
+    baseline_types: ClassVar[Mapping[str, Any]] = {"majority": str}
     compared_note: ClassVar[str] = ""
     """What the further baselines of an evaluation are."""
     unknown_label_hint: ClassVar[str] = ""
