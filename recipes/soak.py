@@ -4,10 +4,11 @@ finite (the default; --sequences, --seeds, --problem) trains long on every probl
 training stops at the first loss or gradient that is not finite; here every line of the metrics is checked too, and the
 final weights. There is no curriculum. The same command resumes a run that was stopped.
 
-batches trains every task with ddp and fsdp, 2 and 3 processes, on batches of 1, 2 and 4 rows, and compares each step
-with that of one process. kills (--kills) ends every task with kill -9 at random moments and resumes it: the last
-weights are those of an undisturbed run, to the bit. nodes (--kills, root) kills a worker of the second of two nodes,
-and cuts the link between them at last. --task limits batches and kills to some tasks.
+batches trains every task with ddp and fsdp, 2 and 3 processes, on batches of one row less than processes and of one
+more (the latter two per step), and compares each step with that of one process. kills (--kills) ends every task with
+kill -9 at random moments and resumes it: the last weights are those of an undisturbed run, to the bit. nodes (--kills,
+root) kills a worker of the second of two nodes, and cuts the link between them at last. --task limits batches and kills
+to some tasks.
 
 Rows are stored in recipes/results/soak.jsonl and faults.jsonl.
 """
@@ -72,16 +73,15 @@ def finite(options: argparse.Namespace) -> None:
 
 def batches(options: argparse.Namespace) -> bool:
     """Train on batches with fewer rows than processes."""
-    sizes = [(rows, 1) for rows in (1, 2, 4)] + [(1, 2)]
     return hold(
         options,
         "batches",
         (
-            small_batches(task, strategy, processes, rows, accumulated, options.out / "batches")
+            small_batches(task, strategy, processes, processes + further, accumulated, options.out / "batches")
             for task in options.task or TASKS
-            for rows, accumulated in sizes
             for strategy in ("ddp", "fsdp")
             for processes in (2, 3)
+            for further, accumulated in ((-1, 1), (1, 2))
         ),
     )
 
