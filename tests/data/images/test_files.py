@@ -7,10 +7,12 @@ import zlib
 
 import numpy as np
 import pytest
+from disguises import DISGUISES, no_waiting
 from memory import peak_megabytes
 
 from foci.data.images import files as images
-from foci.data.images.files import GRAY, Images, Unreadable, read_image
+from foci.data.images.files import GRAY, Images, Unreadable, image_files, read_image
+from foci.data.splits import file_key
 from foci.errors import MissingPackageError
 
 Image = pytest.importorskip("PIL.Image")
@@ -231,3 +233,14 @@ def test_without_pillow_drawn_scenes_are_read_and_files_name_the_package(tmp_pat
     assert read_image("drawn:one/train/0/5", 12).shape == (12, 12, 3)
     with pytest.raises(MissingPackageError, match=r"pip install 'foci\[vision\]'"):
         read_image(tmp_path / "a.png", 8)
+
+
+@pytest.mark.parametrize("disguise", DISGUISES)
+def test_pipes_and_devices_are_no_images(tmp_path, disguise):
+    """Neither where one is named nor where a folder is listed, of which files without an ending are opened."""
+    for name in ("a.png", "b"):
+        disguise(tmp_path / name)
+    with no_waiting():
+        assert image_files(tmp_path) == ([str(tmp_path / "a.png")], [str(tmp_path / "b")])
+        assert "is a pipe or a device, expected a regular file" in read_image(tmp_path / "a.png", 8).reason
+        assert file_key(str(tmp_path / "a.png")) == "a.png"
