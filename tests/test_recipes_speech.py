@@ -1,12 +1,12 @@
 """Real speech, where it lies beside the checkout or in FOCI_DATA: counted as its own description counts it."""
 
 import json
-import os
 import random
 from pathlib import Path
 
 import numpy as np
 import pytest
+from real_data import DATA, real
 
 import foci
 from foci.data.audio.features import read_features
@@ -16,7 +16,6 @@ from foci.tasks.transcribe.reader import read_manifest
 
 pytest.importorskip("soundfile")
 ROOT = Path(__file__).parents[1]
-DATA = Path(os.environ.get("FOCI_DATA", ROOT.parent / "shared" / "data"))
 
 
 @pytest.fixture
@@ -28,14 +27,9 @@ def speech(monkeypatch):
     return speech
 
 
-def needs(name):
-    if not (DATA / name).is_dir():
-        pytest.skip(f"{DATA / name} is not there; set FOCI_DATA")
-
-
 @pytest.mark.slow
 def test_an4(speech, tmp_path):
-    needs("an4")
+    real("an4")
     speech.prepare_an4(tmp_path)
     parts = {part: read_manifest(tmp_path / "an4" / f"{part}.jsonl") for part in ("train", "valid", "test")}
     assert len(parts["train"]) + len(parts["valid"]) == 948
@@ -50,7 +44,7 @@ def test_an4(speech, tmp_path):
 
 
 def test_yesno(speech, tmp_path):
-    needs("yesno")
+    real("yesno")
     speech.prepare_yesno(tmp_path)
     parts = {part: read_manifest(tmp_path / "yesno" / f"{part}.jsonl") for part in ("train", "valid", "test")}
     assert [len(some) for some in parts.values()] == [25 + 400, 5, 30]

@@ -3,12 +3,11 @@
 import gzip
 import json
 import lzma
-import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from real_data import real
 
 from foci.data.pairs import AlignedFiles, Pair, TableFile, check, open_corpus, read_pairs
 from foci.errors import ConfigError, DataError
@@ -16,7 +15,6 @@ from foci.errors import ConfigError, DataError
 PAIRS = [Pair("one house", "ein Haus"), Pair("two\u2028lines, no", "两座房子\u0085"), Pair("three", "drei Häuser")]
 PAIRS = [Pair(*(side.strip() for side in pair)) for pair in PAIRS]
 OPEN = {"": open, ".gz": gzip.open, ".xz": lzma.open}
-DATA = Path(os.environ.get("FOCI_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
 def write(path, content):
@@ -185,18 +183,14 @@ def test_wrong_options(tmp_path):
 
 
 def test_multi30k():
-    folder = DATA / "multi30k"
-    if not folder.is_dir():
-        pytest.skip(f"no {folder}; set FOCI_DATA")
+    folder = real("multi30k")
     assert check(AlignedFiles(folder / "val.en.gz", folder / "val.de.gz")) == 1014
     with pytest.raises(DataError, match=r"line 1001: no such line in .*test_2016_flickr.de.gz: it has 1000 lines"):
         check(AlignedFiles(folder / "val.en.gz", folder / "test_2016_flickr.de.gz"))
 
 
 def test_tatoeba():
-    path = DATA / "tatoeba-cmn-eng" / "cmn.txt.xz"
-    if not path.is_file():
-        pytest.skip(f"no {path}; set FOCI_DATA")
+    path = real("tatoeba-cmn-eng/cmn.txt.xz")
     assert next(iter(open_corpus(path))) == Pair("Hi.", "嗨。")
     assert check(open_corpus(path)) == 28447
 

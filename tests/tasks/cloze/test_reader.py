@@ -2,12 +2,11 @@
 
 import gzip
 import json
-import os
 import random
 import re
-from pathlib import Path
 
 import pytest
+from real_data import real
 
 from foci.data.vocabulary import Vocabulary
 from foci.data.word_splitter import WordSplitter
@@ -16,7 +15,6 @@ from foci.tasks.cloze.batches import ClozeExamples, places_of, split_text, token
 from foci.tasks.cloze.builtin import LANGUAGES, stories
 from foci.tasks.cloze.reader import ClozeQuestion, candidates_of, from_record, read_cloze
 
-DATA = Path(os.environ.get("FOCI_DATA", Path(__file__).parents[3] / "shared" / "data"))
 BOOK = "1 A king had a ball .\n2 He lost it .\n3 The XXXXX was sad .\tking\t\tking|ball\n\n"
 
 
@@ -250,9 +248,7 @@ def test_splits_share_no_story_and_a_larger_size_begins_alike():
 
 @pytest.mark.parametrize(("kind", "count", "share"), [("CN", 903, 31.2), ("NE", 252, 35.7)])
 def test_fairytale_cloze_has_the_counts_and_baseline_of_its_description(kind, count, share):
-    path = DATA / "fairytale-cloze" / f"fairytale_{kind}_test.txt.xz"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there; set FOCI_DATA")
+    path = real(f"fairytale-cloze/fairytale_{kind}_test.txt.xz")
     found = [tokenize(one, splitter=WordSplitter("spaces"), max_words=5000) for one in read_cloze(path)]
     assert len(found) == count
     assert all(one.is_answerable for one in found)
@@ -262,9 +258,7 @@ def test_fairytale_cloze_has_the_counts_and_baseline_of_its_description(kind, co
 @pytest.mark.parametrize("kind", ["CN", "NE"])
 def test_occurrences_are_those_of_a_search_in_the_text(kind):
     """Where no candidate is a part of another one, such as "King" of "King's"."""
-    path = DATA / "fairytale-cloze" / f"fairytale_{kind}_test.txt.xz"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there; set FOCI_DATA")
+    path = real(f"fairytale-cloze/fairytale_{kind}_test.txt.xz")
     for one in read_cloze(path)[:300]:
         found = tokenize(one, splitter=WordSplitter("unicode"), max_words=5000)
         for name, count in zip(found.candidates, found.counts):
