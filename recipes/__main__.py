@@ -27,9 +27,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("name", choices=[*RECIPES, "report"])
     made.add_argument("--minutes", type=float, help="stop each training after these; its row says so")
     made.add_argument("--seed", type=int, default=0, help="the first seed")
-    made.add_argument("--seeds", type=int, help="number of seeds; the recipe's unless given")
+    made.add_argument("--seeds", type=int, help="number of seeds. Default: the recipe's")
     made.add_argument("--only", action="append", metavar="ROW", help="train this row; may be given several times")
-    made.add_argument("--threads", type=int, help="of torch; all cores unless given")
+    made.add_argument("--threads", type=int, help="of torch. Default: all cores")
     made.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs")
     return made
 

@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10, help="of each task; on two nodes, a third of it")
     parser.add_argument("--sequences", type=int, default=100_000, help="of each training")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--problem", action="append", choices=[*PROBLEMS], help="all of them unless given")
+    parser.add_argument("--problem", action="append", choices=[*PROBLEMS], help="default: all of them")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs")
     options = parser.parse_args()
     torch.set_num_threads(1)
