@@ -231,6 +231,20 @@ def test_inputs_of_the_wrong_kind(trained):
         assert "empty" in nothing.details["notes"][0]
 
 
+def test_inputs_without_a_prediction_have_the_details_of_others(trained):
+    """Empty ones and files that cannot be read: whoever reads details finds the same names in all of them."""
+    task, run = trained
+    required = [field for field in find(task).inputs if field.required and field.kind != "number"]
+    if required:
+        predictor = foci.load(run)
+        (answered,) = predictor.predict(inputs_of(predictor, 1))
+        (nothing,) = predictor.predict([{field.name: " \n" for field in required}])
+        assert nothing.score is None
+        assert nothing.details.keys() - {"notes"} == answered.details.keys() - {"notes", "below_threshold"}
+        assert not any(value for name, value in nothing.details.items() if name != "notes")
+        assert json.loads(json.dumps(nothing.to_json())) == nothing.to_json()
+
+
 def test_pieces_of_an_answer_join_to_it(trained):
     _, run = trained
     predictor = foci.load(run)

@@ -199,6 +199,10 @@ class Cloze(FileTask):
 
     # ---- predictions
 
+    def empty_details(self, assets: Words) -> dict[str, Any]:
+        """Return no candidates."""
+        return {"candidates_ranked": []}
+
     def predict(
         self,
         model: nn.Module,
@@ -235,7 +239,7 @@ class Cloze(FileTask):
         notes = self._notes(question, assets)
         if not len(raw) or not float(raw.sum()) > 0:
             notes.append("no candidate is in the document, so nothing was predicted")
-            return Prediction(record, "", 0.0, {"notes": notes})
+            return Prediction(record, "", 0.0, {**self.empty_details(assets), "notes": notes})
         shares = (raw.log() / self.temperature()).softmax(dim=0)
         order = raw.argsort(descending=True, stable=True).tolist()
         counts = question.counts

@@ -87,8 +87,11 @@ class Predictor:
             for i, given, answer in zip(filled, normal, answers, strict=True)
         }
         advance(len(records) - len(filled))
-        nothing = {"notes": [EMPTY]}
-        return [by_number.get(i) or Prediction(record, "", None, nothing) for i, record in enumerate(records)]
+        nothing = self.task.empty_details(self.assets)
+        found = [
+            by_number.get(i) or Prediction(record, "", None, {"notes": [EMPTY]}) for i, record in enumerate(records)
+        ]
+        return [replace(one, details={**nothing, **one.details}) if one.score is None else one for one in found]
 
     @property
     def streams(self) -> bool:

@@ -146,6 +146,10 @@ class Seq2SeqTask(FileTask):
 
     # ---- predictions
 
+    def empty_details(self, assets: Any) -> dict[str, Any]:
+        """Return the names alone."""
+        return {"log_prob": None, "finished": None}
+
     @property
     def copies(self) -> bool:
         """Whether the model copies words of its source."""

@@ -275,6 +275,13 @@ class Task(ABC):
         """Return the loss of equal probabilities for the validation examples, None where it has no meaning."""
         return None
 
+    def empty_details(self, assets: Any) -> dict[str, Any]:
+        """Return the details of an input without a prediction: the names that those of all others have, without values.
+
+        Names that only some of the others have are left out.
+        """
+        return {}
+
     @abstractmethod
     def predict(
         self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, trace: bool, progress: Progress

@@ -297,6 +297,10 @@ class Tag(FileTask):
 
     # ---- predictions
 
+    def empty_details(self, assets: TagLexicon) -> dict[str, Any]:
+        """Return no spans and no words, and no intent where the run has intents."""
+        return {"spans": [], "words": [], **({"intent": "", "intent_probabilities": {}} if assets.intents else {})}
+
     def as_input(self, value: Any) -> Any:
         """Return a sentence that came as words, alone or as ``words`` or ``tokens``, as a text with its words."""
         words = words_of_record(value)

@@ -199,7 +199,7 @@ def no_prediction(record: Record, error: DataError, options: TranscribeOptions) 
     """Return the answer for a recording that cannot be used, with a note that says why."""
     failed = Prediction.failure(record, str(error))
     output = _in_form(options.output_format, record, "", [])
-    return replace(failed, output=output, details={**failed.details, "words": []})
+    return replace(failed, output=output)
 
 
 def _prediction(

@@ -310,6 +310,10 @@ class Transcribe(FileTask):
 
     # ---- predictions
 
+    def empty_details(self, assets: SpeechAssets) -> dict[str, Any]:
+        """Return no words, and the other names alone."""
+        return {"text": "", "words": [], **dict.fromkeys(("seconds", "log_prob", "finished", "no_speech"))}
+
     def predict(
         self,
         model: nn.Module,

@@ -108,6 +108,10 @@ class MultiLabelTask(LabelTask):
         """Return the nats of equal probabilities: of two for each label."""
         return math.log(2) if self.multi_label else super().chance(held_out)
 
+    def empty_details(self, assets: Any) -> dict[str, Any]:
+        """Return no labels and no probabilities."""
+        return {**({"labels": []} if self.multi_label else {}), **super().empty_details(assets)}
+
     def predict(
         self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, trace: bool, progress: Progress
     ) -> list[Prediction]:

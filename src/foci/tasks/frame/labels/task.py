@@ -301,6 +301,10 @@ class LabelTask(FileTask):
 
     # ---- predictions
 
+    def empty_details(self, assets: Any) -> dict[str, Any]:
+        """Return no probabilities."""
+        return {"probabilities": {}}
+
     def predict(
         self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, trace: bool, progress: Progress
     ) -> list[Prediction]:
