@@ -419,6 +419,8 @@ def test_manifests_of_all_kinds(tmp_path):
     assert read_manifest(tmp_path / "m.jsonl") == expected
     (tmp_path / "m.tsv").write_text("a.wav\tyes no\nmorse:SOS\tSOS\n/x/b.wav\t是\n", encoding="utf-8")
     assert read_manifest(tmp_path / "m.tsv") == expected
+    (tmp_path / "o.tsv").write_text("morse:SOS\tSOS\n", encoding="utf-8")
+    assert read_manifest(tmp_path / "o.tsv") == expected[1:2]
     (tmp_path / "n.tsv").write_text("said\tfile\nyes no\ta.wav\n", encoding="utf-8")
     assert read_manifest(tmp_path / "n.tsv", ("file", "said")) == expected[:1]
     folder = tmp_path / "kaldi"
@@ -484,6 +486,7 @@ def test_mistakes_in_manifests_name_file_and_line(tmp_path):
         ("a.jsonl", '{"audio": "a.wav", "text": ""}\n', "line 1: field 'text' is empty"),
         ("a.jsonl", '{"audio": "a.wav", "text": "a"}\n\n', "line 2: the line is empty, expected a JSON object"),
         ("a.jsonl", '{"audio": "a.wav", "txt": "a"}\n', "line 1: no field 'text'. Did you mean 'txt'"),
+        ("a.csv", "clip,said\na.wav,yes\n", r"line 1: 'clip' is no recording.*\(--columns\) to .* such as clip,said"),
         ("a.xml", "a.wav,yes\n", r"a.xml: ends in .xml, expected a manifest, .jsonl, .tsv or .csv"),
     ],
 )

@@ -57,7 +57,10 @@ def test_jsonl_has_a_document_per_line(tmp_path):
     path.write_text("\n".join(json.dumps({"body": text}) for text in ("a\nb", "c")) + "\n", encoding="utf-8")
     assert TextFiles(path, field="body").documents() == [TextDocument("a\nb"), TextDocument("c")]
     assert TextFiles(path, field="body", max_characters=1).documents() == [TextDocument("a"), TextDocument("c")]
-    with pytest.raises(DataError, match=r"a\.jsonl, line 1: no field 'text'"):
+    with pytest.raises(
+        DataError,
+        match=r"a\.jsonl, line 1: no field 'text'.*Set data.columns \(--columns\) to the names that the file has\.\n",
+    ):
         TextFiles(path).documents()
 
 

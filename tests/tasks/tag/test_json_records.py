@@ -71,6 +71,7 @@ def test_names_of_tags_are_a_setting(tmp_path):
     ("record", "said"),
     [
         ({"text": "a"}, "no field 'spans'"),
+        ({"words": ["a"], "ner": ["O"]}, r"no field 'spans'.* set data.columns \(--columns\) to both fields"),
         ({"text": "a", "label": "positive"}, "a list in 'label'"),
         ({"text": "a", "label": {"X": [[0, 1]]}}, "no table of texts with their places"),
         ({"tokens": ["a"], "ner_tags": ["O", "O"]}, "has 2 tags for 1 words"),

@@ -131,8 +131,6 @@ def _objects(path: Path, field: str) -> Iterator[str | Fault]:
         if isinstance(row, TableRow):
             nothing = Fault(path, row.line, "field without text", f"field {field!r} holds no text.")
             yield row.values[0] or nothing
-        elif row.kind == "missing field":
-            yield row._replace(reason=f"{row.reason} Set data.columns.")
         elif row.kind != "empty line":
             yield row
 

@@ -95,7 +95,8 @@ def from_record(record: Any, splitter: WordSplitter) -> TaggedSentence:
         raise DataError(f"no field 'text'. {near_names('text', record)}")
     of_spans = next((name for name in SPANS if name in record), None)
     if of_spans is None:
-        raise DataError(f"no field 'spans'. {near_names('spans', record)}")
+        fields = "If it has words and their tags, set data.columns (--columns) to both fields, as in words,tags."
+        raise DataError(f"no field 'spans'. {near_names('spans', record)} {fields}")
     text, intent = record.get("text", " ".join(listed or ())), record.get("intent", "")
     given = _listed_spans(record[of_spans])
     if not isinstance(text, str) or not isinstance(intent, str) or given is None:

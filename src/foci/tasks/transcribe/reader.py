@@ -54,12 +54,24 @@ def read_manifest(path: str | Path, columns: Columns | None = None) -> list[Utte
 
 
 def usual_columns(path: Path) -> Columns:
-    """Return the columns of recordings and texts by their usual names, or by default."""
+    """Return the columns of recordings and texts by their usual names, or by default.
+
+    Raises:
+        DataError: the first line of a table seems to have other names.
+    """
     names = first_names(path)
     audio, text = (name_of(column, names) for column in (_AUDIO, _TEXT))
     if audio is not None and text is not None:
         return audio, text
-    return ("audio", "text") if ending_of(path) in JSON else (0, 1)
+    if ending_of(path) in JSON:
+        return "audio", "text"
+    if len(names) > 1 and not (is_morse(names[0]) or Path(names[0]).suffix or (path.parent / names[0]).exists()):
+        chosen = ",".join(names[:2])
+        raise DataError(
+            f"{path}, line 1: {names[0]!r} is no recording. If the line has the names of columns, set data.columns "
+            f"(--columns) to those of recordings and texts, such as {chosen}."
+        )
+    return 0, 1
 
 
 def beside_manifest(manifest: Path, audio: str) -> str:
