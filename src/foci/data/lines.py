@@ -343,6 +343,15 @@ def open_bytes(path: Path) -> BufferedIOBase:
     return file
 
 
+def check_unpacked(path: Path, size: int, packed: int) -> None:
+    """Raise a DataError if so few compressed bytes unpack to so many: `UNPACKED` and `RATIO`."""
+    if size > max(UNPACKED, RATIO * packed):
+        raise DataError(
+            f"{path}: unpacks to more than {RATIO} times its size ({size:,} bytes), as a file made to fill the memory "
+            "does. If it holds what you expect, unpack it and name the unpacked file."
+        )
+
+
 class _Unpacked(RawIOBase):
     """The bytes of a compressed file; one that unpacks to absurdly many is an error before they are read.
 
@@ -367,12 +376,7 @@ class _Unpacked(RawIOBase):
     def readinto(self, buffer: Any) -> int:
         content = self.unpacked.read1(len(buffer))  # no more, so that what precedes a damaged part is still read
         buffer[: len(content)] = content
-        size = self.unpacked.tell()
-        if size > max(UNPACKED, RATIO * self.packed.tell()):
-            raise DataError(
-                f"{self.path}: unpacks to more than {RATIO} times its size ({size:,} bytes so far), as a file made to "
-                "fill the memory does. If it holds what you expect, unpack it and name the unpacked file."
-            )
+        check_unpacked(self.path, self.unpacked.tell(), self.packed.tell())
         return len(content)
 
     def close(self) -> None:

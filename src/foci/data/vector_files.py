@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foci.data.lines import read_lines, strict
+from foci.data.lines import check_unpacked, read_lines, strict
 from foci.errors import ConfigError, DataError, MissingPackageError
 from foci.files import open_regular
 
@@ -49,6 +49,7 @@ def _archived(path: Path, member: str | None) -> Iterator[str]:
             if member not in names:
                 choices = ", ".join(f"{path}/{name}" for name in names[:9])
                 raise ConfigError(f"{path}: holds {len(names)} files. Set vocabulary.vectors (--vectors) to {choices}.")
+            check_unpacked(path, archive.getinfo(member).file_size, archive.getinfo(member).compress_size)
             with archive.open(member) as lines:
                 while line := lines.readline(_LONGEST):
                     yield line.decode("utf-8").rstrip("\r\n")
