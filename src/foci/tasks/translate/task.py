@@ -398,9 +398,11 @@ def _check_data(data: DataConfig) -> None:
 
 def _attention_loss(learned: TokenLoss, known: Tensor) -> Tensor | float:
     """Return the REINFORCE term of sampled attention, with the log-probabilities of the words as reward."""
-    sampled = [weights for weights in learned.attentions.values() if weights.log_prob is not None]
+    sampled = [weights.log_prob for weights in learned.attentions.values() if weights.log_prob is not None]
     if not sampled:
         return 0.0
     reward = learned.log_probs
     advantage = (reward - reward.sum() / known.sum().clamp_min(1)) * known
-    return -sum((advantage * cast("Tensor", weights.log_prob)).sum() for weights in sampled)
+    # (B, T), or (B, heads, T): the heads' draws are independent.
+    draws = (log_prob.reshape(len(known), -1, known.shape[1]).sum(dim=1) for log_prob in sampled)
+    return -sum((advantage * log_prob).sum() for log_prob in draws)
