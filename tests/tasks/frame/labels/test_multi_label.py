@@ -162,3 +162,21 @@ def test_what_has_no_meaning_with_several_labels_is_refused(trained, tmp_path):
         run.task.draw(run.evaluate(), tmp_path / "a.png")
     with pytest.raises(DataError, match="has the label 'weather', which the training data does not have"):
         run.evaluate([{"text": "x", "label": ["food", "weather"]}])
+
+
+def test_the_most_frequent_set_of_labels_is_compared_with(trained):
+    predictor, _ = trained
+    sets = [tuple(sorted(predictor.task.labels_of(one))) for one in predictor.task.read(lambda text: None).train]
+    most = min(set(sets), key=lambda one: (-sets.count(one), str(one)))
+    records = predictor.held_out()
+    evaluation = predictor.evaluate(records)
+    truth = [
+        {*record["label"]} if isinstance(record["label"], list | tuple) else {record["label"]} for record in records
+    ]
+    assert evaluation.metrics["majority"] == pytest.approx(np.mean([{*most} == one for one in truth]))
+    both, total = sum(len({*most} & one) for one in truth), sum(len(most) + len(one) for one in truth)
+    assert evaluation.metrics["majority_micro_f1"] == pytest.approx(2 * both / total)
+    assert evaluation.notes["baselines"].endswith(": " + (", ".join(most) or "none"))
+    predictor.task.baselines, kept = {}, predictor.task.baselines  # as in runs of earlier versions
+    assert "majority" not in predictor.evaluate(records).metrics
+    predictor.task.baselines = kept

@@ -7,10 +7,10 @@ A label that is a tuple has several names, or none. Which of the two a run does 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,12 +20,14 @@ from torch.nn import functional as F
 from foci.data.batching import Indices
 from foci.errors import ConfigError, DataError
 from foci.metrics.multi_label import LabelCounts
+from foci.printable import printable
+from foci.tasks.frame.baselines import most_frequent
 from foci.tasks.frame.file_task import shortened
 from foci.tasks.frame.labels.task import Encoded, LabelTask, Scored, score_batch
 from foci.tasks.frame.notes import left_out
 from foci.tasks.frame.prediction_loop import predict_in_batches
 from foci.tasks.frame.scores import UNTRAINED, Scores, calibration_table
-from foci.tasks.frame.task import Evaluation, Log, Prediction, Progress, Record, Table
+from foci.tasks.frame.task import Evaluation, Log, Prediction, Progress, Record, Splits, Table
 from foci.training.objective import Loss
 
 THRESHOLD = 0.5
@@ -35,6 +37,8 @@ _THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 class MultiLabelTask(LabelTask):
     """A task whose examples have one label, or any number of them: ``data.multi_label`` is auto, true or false."""
+
+    baseline_types: ClassVar[Mapping[str, Any]] = {**LabelTask.baseline_types, "labels": list[str]}
 
     @property
     def multi_label(self) -> bool:
@@ -85,6 +89,12 @@ class MultiLabelTask(LabelTask):
         for row, one in zip(rows, examples):
             row[[next(numbers) for _ in self.labels_of(one)]] = 1
         return list(rows)
+
+    def count_baselines(self, splits: Splits) -> dict[str, Any]:
+        """Return the most frequent label, or the most frequent set of labels."""
+        if not self.multi_label:
+            return super().count_baselines(splits)
+        return {"labels": list(most_frequent(tuple(sorted(self.labels_of(one))) for one in splits.train))}
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
         """Return the binary cross-entropy, the mean over all labels, summed over the examples."""
@@ -173,9 +183,12 @@ class MultiLabelTask(LabelTask):
         if encoded.truncated is not None:
             metrics["truncated"] = encoded.truncated
         metrics |= counts.metrics() | measured.scores.metrics()
+        guessed = measured.if_always(assets.labels, self.baselines.get("labels"))
+        metrics |= guessed.metrics
         notes = {
             "threshold": f"labels with a probability of {threshold} or more are given; accuracy counts {self.unit} "
             "with exactly the right ones, loss is nats per label",
+            **guessed.notes,
             **self.calibration_note(),
             **measured.scores.notes(),
             **left_out(assets.labels, (counts.right + counts.predicted).tolist(), "label"),
@@ -223,6 +236,16 @@ class _Measured:
     def counts(self, threshold: float) -> LabelCounts:
         """Count labels, given those of at least this probability."""
         return LabelCounts.from_rows(self.right, self.probabilities >= threshold)
+
+    def if_always(self, labels: Sequence[str], given: Sequence[str] | None) -> Evaluation:
+        """Return what always giving the same labels reaches; nothing where none are known, in runs of before."""
+        if given is None:
+            return Evaluation({}, {}, {})
+        rows = np.tile(np.isin(labels, given), (len(self.right), 1))
+        found = LabelCounts.from_rows(self.right, rows).metrics()
+        metrics = {"majority": found["accuracy"], "majority_micro_f1": found["micro_f1"]}
+        shown = ", ".join(map(printable, given)) or "none"
+        return Evaluation(metrics, {"baselines": f"majority: always the most frequent labels together: {shown}"}, {})
 
     def by_threshold(self) -> Table:
         """Return the metrics for some thresholds."""
