@@ -97,6 +97,7 @@ def test_what_was_measured_of_each_demo_is_within_tolerance(task):
     assert 0 < promise.tolerance <= max(0.05, promise.value / 10)
     lines = (ROOT / "recipes" / "results" / "demos.jsonl").read_text(encoding="utf-8").splitlines()
     rows = {row["seed"]: row["metrics"][promise.metric] for row in map(json.loads, lines) if row["name"] == task}
+    assert {0, 1, 2} <= rows.keys(), f"{task}: measure it, make demos ONLY={task}"
     assert all(map(promise.holds, rows.values())), f"{promise}: {rows}"
 
 

@@ -143,3 +143,15 @@ def test_lines_of_a_pipe_are_answered_as_they_arrive(texts_run):
             assert json.loads(program.stdout.readline())["text"] == text
         program.stdin.close()
         assert program.wait() == 0
+
+
+def test_a_folder_of_documents_is_answered_file_by_file(texts_run, tmp_path, capsys):
+    (tmp_path / "in" / "more").mkdir(parents=True)
+    (tmp_path / "in" / "a.txt").write_text("text 1 é\nand more")
+    (tmp_path / "in" / "more" / "b.txt").write_text("text 2")
+    assert main(["predict", texts_run, "--file", str(tmp_path / "in")]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{tmp_path / 'in' / 'a.txt'}: ")
+    assert second.startswith(f"{tmp_path / 'in' / 'more' / 'b.txt'}: ")
+    (tmp_path / "empty").mkdir()
+    assert main(["predict", texts_run, "--file", str(tmp_path / "empty")]) == 2

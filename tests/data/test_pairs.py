@@ -231,3 +231,11 @@ def test_names_that_leave_the_sides_open_are_errors(tmp_path):
     header = write(tmp_path / "a.csv", "en,de,zh\na,b,c\n")
     with pytest.raises(DataError, match="the line seems to hold the names of columns. Name the columns"):
         read_pairs(open_corpus(header))
+
+
+def test_a_missing_field_names_those_of_inner_objects(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"translation": {"en": "one", "de": "eins", "fr": "un"}}\n')
+    with pytest.raises(DataError, match=r"no field 'de'\..*translation\.de"):
+        read_pairs(TableFile(path, ("de", "en")))
+    assert read_pairs(TableFile(path, ("translation.de", "translation.en"))) == [Pair("eins", "one")]

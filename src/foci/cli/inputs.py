@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,10 +69,10 @@ def from_files(fields: Sequence[Field], paths: Sequence[Path], task: Task | None
 
     A .jsonl file has one object per line and a .tsv file one row per record, with the fields as columns. Of a task with
     one field any other file has one sentence per line, or is one document, one image or one recording; a .txt file has
-    the name of an image or a recording per line. Such names are looked for beside the file first. A ``task`` may read
-    further forms.
+    the name of an image or a recording per line. Such names are looked for beside the file first. A folder of texts
+    stands for all its files. A ``task`` may read further forms.
     """
-    for path in paths:
+    for path in chain.from_iterable(_files_of(fields, path) for path in paths):
         try:
             own = None if task is None else task.read_inputs(path)
             if own is not None:
@@ -79,6 +80,11 @@ def from_files(fields: Sequence[Field], paths: Sequence[Path], task: Task | None
             yield from _in_file(fields, path, task) if own is None else _own_form(task, path, own)
         except (DataError, OSError) as error:
             yield Input(None, str(path), reason=str(error))
+
+
+def _files_of(fields: Sequence[Field], path: Path) -> list[Path]:
+    """Return the files of a folder of texts, or the folder itself if it has none; any other path alone."""
+    return [*map(Path, walk(path))] or [path] if path.is_dir() and not takes_files(fields) else [path]
 
 
 def _own_form(task: Task | None, path: Path, entries: Iterator[tuple[Any, int] | Fault]) -> Iterator[Input]:

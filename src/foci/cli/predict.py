@@ -25,7 +25,7 @@ An image or a recording may be a folder of them. An input that cannot be used is
 the exit code is 1 if any failed, and 2 if all did. Lines of standard input are answered as they arrive.
 """
 _FLAGS = [
-    Flag("file", "A file of inputs: .jsonl, .tsv, one sentence per line, or one document; several times.", list),
+    Flag("file", "Inputs: .jsonl, .tsv, a sentence per line, a document, or a folder of them; several times.", list),
     Flag("encoding", "The encoding of files or of standard input, such as gb18030. Default: UTF-8, -16 or -32."),
     Flag("checkpoint", "auto (averaged, else best), best, last, averaged, or the name of one."),
     Flag("show", "Print what was attended to below each prediction.", bool),
@@ -137,7 +137,7 @@ def _are_named(predictor: Predictor, options: Any, inputs: Sequence[str], files:
     if predictor.task.names_inputs(options):
         return False
     if not takes_files(fields):
-        return len(files) > 1
+        return len(files) > 1 or any(map(Path.is_dir, files))
     return len(inputs) != len(fields) or any(Path(text).is_dir() for text in inputs)
 
 

@@ -261,8 +261,14 @@ def missing_field(path: Path, line: int, record: Mapping[str, Any], column: Colu
     """Return the fault of an object without this field; None if it has it."""
     if name_of(column, record) is not None:
         return None
-    reason = f"no field {_shown(column)}. {near_names(_names(column)[0], record)}{_OTHERS}."
+    reason = f"no field {_shown(column)}. {near_names(_names(column)[0], _paths(record))}{_OTHERS}."
     return Fault(path, line, "missing field", reason)
+
+
+def _paths(record: Mapping[str, Any]) -> list[str]:
+    """Return the fields of an object, and those of its inner objects with a dot."""
+    inner = [f"{outer}.{name}" for outer, value in record.items() if isinstance(value, dict) for name in value]
+    return [*record, *inner]
 
 
 def field_of(record: Mapping[str, Any], column: Column) -> Any:
