@@ -344,7 +344,7 @@ def open_bytes(path: Path) -> BufferedIOBase:
 
 
 def check_unpacked(path: Path, size: int, packed: int) -> None:
-    """Raise a DataError if so few compressed bytes unpack to so many: `UNPACKED` and `RATIO`."""
+    """Raise a DataError if a file unpacks to more bytes than `UNPACKED` and `RATIO` allow for those that are packed."""
     if size > max(UNPACKED, RATIO * packed):
         raise DataError(
             f"{path}: unpacks to more than {RATIO} times its size ({size:,} bytes), as a file made to fill the memory "
