@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from foci.data.images.files import beside
 from foci.data.lines import (
-    LONGEST_RUN,
     Fault,
     Log,
     current_encoding,
@@ -36,6 +35,7 @@ from foci.data.tables import (
 )
 from foci.encodings import decode, has_surrogates
 from foci.errors import ConfigError, DataError, near_names
+from foci.files import MAX_BYTES
 from foci.tasks.caption.config import COLUMNS
 
 SPLITS = {"train": "train", "restval": "train", "val": "valid", "valid": "valid", "dev": "valid", "validation": "valid",
@@ -157,7 +157,7 @@ def _in_object(path: Path, entry: JsonObject, columns: Sequence[Column]) -> Capt
 def _karpathy(path: Path) -> Iterator[CaptionedImage | Fault] | None:
     """Return the captions of one JSON object with the field ``images``; None if the file has objects in lines."""
     with open_bytes(path) as file:
-        raw = file.read(LONGEST_RUN)
+        raw = file.read(MAX_BYTES)  # that of COCO has 144 MB
     try:
         whole = json.loads(decode(raw, current_encoding().name))
     except (ValueError, RecursionError):
