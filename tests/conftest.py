@@ -5,10 +5,15 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch is imported: its waiting threads otherwise spin
 
+import hypothesis
 import pytest
 import torch
 
 torch.set_num_threads(1)
+
+# Tests are not timed: on a busy machine the first example, which fills caches, may take longer than a deadline.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 SHAPES = (
     "tests/contract/",

@@ -136,7 +136,7 @@ def test_absurd_headers_are_refused(tmp_path, place, value):
     assert kind_of(path) in ("absurd header", "broken file")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.binary(max_size=200), name=st.sampled_from(["a.wav", "a.flac", "a.ogg", "a.mp3", "a.mfc", "a.npy"]))
 def test_any_bytes_give_sound_or_an_audio_error(tmp_path_factory, data, name):
     path = tmp_path_factory.mktemp("bytes") / name
@@ -375,7 +375,7 @@ def test_speed_changes_length_and_pitch():
 # ---- long recordings
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(count=st.integers(1, 500), longest=st.floats(0.5, 20), seed=st.integers(0, 99))
 def test_pieces_cover_all_and_are_short_enough(count, longest, seed):
     pieces = cut_at_silences(np.random.default_rng(seed).random(count), 0.1, longest)
@@ -385,7 +385,7 @@ def test_pieces_cover_all_and_are_short_enough(count, longest, seed):
     assert all(0 < end - start <= max(2, int(longest / 0.1)) for start, end in pieces)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 999))
 def test_every_cut_lies_in_a_pause_where_pauses_allow_it(seed):
     """Sentences of 2 to 7 s with pauses of 0.6 s between them, and shallow pauses inside of them."""

@@ -82,7 +82,7 @@ def test_ids_are_kept_small():
 
 
 @KINDS
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(sizes=lengths, seed=st.integers(0, 9), epoch=st.integers(0, 3), most=st.sampled_from([None, 1, 3]))
 def test_every_example_once_an_epoch_and_no_batch_over_the_limit(kind, sizes, seed, epoch, most):
     batches = list(make(kind, sizes, seed=seed, max_examples=most).epoch(epoch))
@@ -97,7 +97,7 @@ def test_every_example_once_an_epoch_and_no_batch_over_the_limit(kind, sizes, se
 
 
 @KINDS
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(sizes=lengths, stop=st.integers(0, 30), world=st.integers(1, 3))
 def test_resuming_anywhere_goes_on_identically(kind, sizes, stop, world):
     whole = list(islice(make(kind, sizes, seed=5, rank=world - 1, world_size=world), stop + 12))
@@ -114,7 +114,7 @@ def test_resuming_anywhere_goes_on_identically(kind, sizes, stop, world):
 
 
 @KINDS
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(sizes=lengths, world=st.integers(2, 3))
 def test_the_ranks_together_hold_the_batch_of_one_process(kind, sizes, world):
     alone = make(kind, sizes, seed=2)

@@ -59,7 +59,7 @@ LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(pairs=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=5))
 def test_any_lines_come_back(tmp_path_factory, pairs):
     folder = tmp_path_factory.mktemp("lines")

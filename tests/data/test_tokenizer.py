@@ -34,7 +34,7 @@ def test_what_was_seen_comes_back_exactly(kind, sentence):
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "bytes"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(sentence=text)
 def test_any_text_comes_back_exactly_from_subwords(kind, sentence):
     encoding = TRAINED[kind].encode(sentence)
@@ -53,7 +53,7 @@ def test_emoji_spaces_symbols_and_unseen_scripts_come_back(kind, sentence):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(sentence=text)
 def test_offsets_cover_the_text_in_order(kind, sentence):
     ids, tokens, offsets = TRAINED[kind].encode(sentence)

@@ -19,7 +19,7 @@ ROWS = st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=9)
 
 
 @given(ROWS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_softmax_and_sigmoid_by_definition(row):
     scores = torch.tensor([row], dtype=torch.float64)
     top = max(row)
@@ -37,7 +37,7 @@ def test_sigmoid_does_not_divide_zero_by_zero():
 
 
 @given(ROWS, st.lists(st.booleans(), min_size=9, max_size=9))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_sparse_equal_their_peer_on_the_readable_cells(row, readable):
     scores, mask = torch.tensor([row], dtype=torch.float64), torch.tensor([readable[: len(row)]])
     for ours, theirs in ((sparse.sparsemax, entmax.sparsemax), (sparse.entmax15, entmax.entmax15)):

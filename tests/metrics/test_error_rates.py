@@ -30,7 +30,7 @@ def distance(one, other):
     return min(distance(one[1:], other[1:]) + (not same), distance(one[1:], other) + 1, distance(one, other[1:]) + 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(said=WORDS, heard=WORDS)
 def test_counts_are_an_edit_distance(said, heard):
     counts = word_errors([" ".join(said)], [" ".join(heard)])

@@ -118,7 +118,7 @@ def test_likelihood_of_every_sequence(kind):
         close(have, [allowed[tags] - total if tags in allowed else -math.inf for tags in named])
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20, derandomize=True)
 @given(
     mask=st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=2, max_size=2),
     forbidden=st.lists(st.booleans(), min_size=8, max_size=8),

@@ -65,7 +65,7 @@ leadings = st.sampled_from(
 
 @pytest.mark.parametrize("path", PATHS)
 @given(sizes=shapes, leading=leadings, scale=st.sampled_from([1e-3, 1.0, 30.0]), prepared=st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @example(sizes=(1, 1, 1), leading=((), ()), scale=1.0, prepared=True)
 @example(sizes=(9, 8, 64), leading=((2,), (2,)), scale=1.0, prepared=False)
 def test_every_path_equals_the_plain_form(path, sizes, leading, scale, prepared):

@@ -23,7 +23,7 @@ def by_masking(query, key, value, valid, left, right, scale):
     st.integers(0, 2), st.integers(1, 2), st.integers(1, 2), st.integers(1, 200), st.integers(1, 200),
     st.integers(0, 90), st.integers(0, 90), st.booleans(),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_values_and_gradients_equal_masking(batch, groups, per_group, L, S, left, right, masked):
     torch.manual_seed(L * S)
     query = torch.randn(batch, groups * per_group, L, 3, dtype=torch.float64, requires_grad=True)

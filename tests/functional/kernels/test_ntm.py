@@ -66,7 +66,7 @@ def test_it_is_listed():
     assert "ntm" in [one.name for one in status()]
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(
     batch=st.integers(0, 3),
     slots=st.sampled_from([1, 2, 3, 7, 8, 9, 17, 31, 64, 71]),

@@ -62,7 +62,7 @@ def agree(tensors, mask, radius, sigma):
             )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(
     batch=st.integers(0, 3),
     queries=st.integers(0, 7),
