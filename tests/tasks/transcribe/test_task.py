@@ -24,6 +24,7 @@ from foci.tasks.transcribe.task import Transcribe
 from foci.tasks.transcribe.words import (
     Aligned,
     SpokenWord,
+    WordOutcomes,
     doubtful_times,
     medians,
     spoken_words,
@@ -93,6 +94,11 @@ def test_probabilities_of_words_are_calibrated_on_the_validation_data(tmp_path, 
     predictor.task.calibration = {}
     raw = [word["confidence"] for one in predictor.predict(records) for word in one.details["words"]]
     assert said == pytest.approx(odds(raw))
+
+
+def test_no_words_have_no_calibration_error():
+    errors, bins = WordOutcomes().measure(Odds())
+    assert (errors, sum(one.size for one in bins)) == ({}, 0)
 
 
 def numbered(tokenizer):

@@ -227,10 +227,14 @@ class WordOutcomes:
         return fit_odds(self.probabilities, self.right)
 
     def measure(self, odds: Odds) -> tuple[dict[str, float], list[Bin]]:
-        """Return the expected calibration error with a calibration and without, and how often words are right."""
+        """Return the expected calibration error with a calibration and without, and how often words are right.
+
+        Without words there is no such error.
+        """
         bins = calibration(odds(self.probabilities), self.right)
         raw = calibration(self.probabilities, self.right)
-        return {"ece": expected_calibration_error(bins), "ece_uncalibrated": expected_calibration_error(raw)}, bins
+        errors = {"ece": expected_calibration_error(bins), "ece_uncalibrated": expected_calibration_error(raw)}
+        return errors if self.right else {}, bins
 
 
 def doubtful_times(words: Sequence[SpokenWord], least: float) -> str | None:
