@@ -491,6 +491,12 @@ MUTANTS = {
         "True",
         "tests/training/test_run_folder.py::test_a_restarted_worker_goes_on_with_what_its_launch_has_begun",
     ),
+    "a process without rows runs an empty batch": Mutant(
+        "BatchStream._share",
+        "self.rank < rows",
+        "True",
+        "tests/data/test_batching.py::test_the_ranks_together_hold_the_batch_of_one_process",
+    ),
     "workers draw from the global generator": Mutant(
         "batching._ordered_map",
         "_1(*__, generator=_2)",
