@@ -82,7 +82,7 @@ def kills(task: str, count: int, out: Path) -> Row:
         resumed += any(run.glob("checkpoints/step-*[0-9]"))
         process = _start(lambda: _go_on(task, tables, run))  # noqa: B023
         if killed < count:
-            time.sleep(moments.uniform(0, usual))
+            until(lambda: _has_ended(process), moments.uniform(0, usual))  # noqa: B023
             os.kill(process, signal.SIGKILL)  # of one that has ended, only its code is left
         code = _code(process)
         killed += code == -signal.SIGKILL
@@ -219,6 +219,10 @@ def _forked(rank: int, processes: int, port: int, work: Callable[[], object]) ->
     variables = {name: str(number) for name, number in numbers.items()}
     variables |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "soak"}
     return _start(lambda: (os.environ.update(variables), work()))
+
+
+def _has_ended(process: int) -> bool:
+    return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _code(process: int) -> int:
