@@ -94,11 +94,11 @@ class Launch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for agent in self.agents:  # it ends its workers
+        for agent in self.agents:  # it ends its workers; behind a cut link it may wait for the other node instead
             agent.terminate()
         for agent in self.agents:
             try:
-                agent.wait(60)
+                agent.wait(5)
             except subprocess.TimeoutExpired:
                 agent.kill()
 
