@@ -80,6 +80,7 @@ def settings(kind, path, **changes):
     tables = copy.deepcopy(dict(kind.Config.smallest))
     kept = {key: value for key, value in tables["data"].items() if key.startswith(("max_", "batch_", "context"))}
     shares = {"valid_share": 0.1, "test_share": 0.2}
+    shares = {key: share for key, share in shares.items() if f"data.{key.removesuffix('_share')}" not in changes}
     return configs.put({**tables, "data": {**kept, **shares, "path": str(path)}}, changes)
 
 
@@ -108,7 +109,7 @@ def test_evaluation_says_what_was_trained_on(data, tmp_path):
     path = write(folder, some)
     copied = write(folder, some, "copy.jsonl")
     said = []
-    tables = configs.put(settings(kind, path), {"data.test": str(copied), "training.max_steps": 2})
+    tables = settings(kind, path, **{"data.test": str(copied), "training.max_steps": 2})
     foci.train(name, tables, out=tmp_path / "copied", log=said.append)
     run = foci.load(tmp_path / "copied")
     splits = run.task.read(silent)
