@@ -140,7 +140,7 @@ _WINDOWED = {
     "model.attention.sharpening": 2.0,
     "model.attention.initial_alignment": "first",
 }
-_ALONE = {"model.ctc": False}
+_ALONE = {"model.ctc": False, "ctc": {}}
 _HEARING = {
     "attention alone: content": Variant({"model.attention.score": "additive", **_ALONE}),
     "attention alone: content and location": Variant(_ALONE),
@@ -149,7 +149,7 @@ _HEARING = {
     ),
     "content and location, smoothed": Variant({"model.attention.normalize": "sigmoid", **_ALONE}),
     "content and location, with CTC": Variant(),
-    "CTC alone": Variant({"model.decoder": {"kind": "none"}}),
+    "CTC alone": Variant({"model.decoder": {"kind": "none"}, "ctc": {}}),
 }
 """What is compared on AN4, at one budget."""
 _LENGTHS_HEARD = {

@@ -170,7 +170,7 @@ def _as_text(kind: type[Any], error: ValidationError, tables: Mapping[str, Any],
     again = parsed(values)
     for details in error.errors(include_url=False):
         *names, last = _named(kind, details["loc"])[0] or [""]
-        table, given = _at(again, names), _at(tables, names)
+        table, given = value_at(again, names), value_at(tables, names)
         if isinstance(table, dict) and last in table:
             text = str(given[last]) if isinstance(given[last], Text) else table[last]
             table[last] = None if str(text).lower() == "none" else text
@@ -200,7 +200,7 @@ def _config_error(kind: type[Any], error: ValidationError, origin: str, values: 
             return ConfigError(f"{origin}: {path} is missing.")
         case "value_error" if isinstance(context["error"], FociError):
             return _placed(context["error"], origin, names, first["input"])
-    value, same = _at(values, names), [one for one in every if _named(kind, one["loc"])[0] == names]
+    value, same = value_at(values, names), [one for one in every if _named(kind, one["loc"])[0] == names]
     if isinstance(value, str) and all(one["type"] == "literal_error" for one in same):
         known = [choice for one in _literals(_hints(table)[names[-1]]) for choice in get_args(one)]
         return UnknownNameError(f"{origin}: {path} is {value!r}, which is not known. {near_names(value, known)}")
@@ -261,7 +261,8 @@ def _fields(kind: type[Any]) -> list[str]:
     return [one.name for one in dataclasses.fields(kind)]
 
 
-def _at(tables: Any, names: Sequence[str]) -> Any:
+def value_at(tables: Any, names: Sequence[str]) -> Any:
+    """Return the value at the end of a path of names; None where there is none."""
     for name in names:
         tables = tables.get(name) if isinstance(tables, Mapping) else None
     return tables

@@ -30,6 +30,38 @@ def test_a_number_of_vectors_without_vectors_is_refused(tmp_path, capsys):
     assert "vocabulary.vector_words is 77, but no file of vectors is named" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("task", "change", "need"),
+    [
+        ("entail", "training.momentum=0.9", "optimizer = muon"),
+        ("entail", "training.min_lr_ratio=0.1", "schedule = cosine or linear"),
+        ("entail", "training.model_dim=64", "schedule = noam"),
+        ("transcribe", "spec_augment.time_width=7", "spec_augment.time_masks above 0"),
+        ("transcribe", "spec_augment.feature_width=7", "spec_augment.feature_masks above 0"),
+        ("transcribe", "ctc.weight=0.7 model.ctc=false", "both a decoder and model.ctc"),
+        ("transcribe", "ctc.weight=0.7 model.decoder.kind=none", "both a decoder and model.ctc"),
+    ],
+)
+def test_what_has_no_effect_without_another_setting_is_refused(task, change, need, tmp_path, capsys):
+    given = [word for one in change.split() for word in ("--set", one)]
+    assert main(["train", task, *given, "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "has no effect without" in said
+    assert need in said
+    assert main(["train", task, "--print-config", "--set", "training.schedule=constant"]) == 0
+    (tmp_path / "config.toml").write_text(capsys.readouterr().out)
+    assert main(["train", task, str(tmp_path / "config.toml"), "--print-config"]) == 0  # defaults are no mistake
+
+
+def test_a_weight_of_intents_that_the_data_does_not_have_is_refused(tmp_path, capsys):
+    (tmp_path / "a.conll").write_text("EU B-ORG\nrejects O\n\nParis B-LOC\nsleeps O\n\n" * 9)
+    (tmp_path / "b.conll").write_text("Bonn B-LOC\nrejects O\nParis B-LOC\n")
+    given = ["--data", str(tmp_path / "a.conll"), "--valid", str(tmp_path / "b.conll"), "--out", str(tmp_path / "run")]
+    assert main(["train", "tag", *given, "--set", "tagging.intent_weight=3"]) == 2
+    assert "tagging.intent_weight is 3, but no sentence has an intent" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_file_and_built_in_data_are_not_both_taken():
     with pytest.raises(ConfigError, match="path and builtin are both set, expected one of them"):
         HeldOutData(path="a.csv", builtin=9)

@@ -15,8 +15,9 @@ from foci.encodings import decode
 from foci.errors import ConfigError, unknown_name
 from foci.files import read_bytes
 from foci.options import from_preset
-from foci.settings import Text, build, describe, merge, parsed, to_tables
+from foci.settings import Text, build, describe, merge, parsed, to_tables, value_at
 from foci.tasks import TASKS
+from foci.training.options import TrainingOptions
 
 
 class Promise(NamedTuple):
@@ -44,6 +45,9 @@ class Promise(NamedTuple):
 
 class TaskConfig:
     """The base of all settings of one task: its fields are tables of settings, or settings by themselves."""
+
+    training: TrainingOptions
+    """The options of the training loop, with the defaults of the task."""
 
     flags: ClassVar[Mapping[str, str]]
     """Settings with a flag of their own: flag -> dotted path. ``data`` is the main data file, if the task reads any."""
@@ -73,6 +77,15 @@ class TaskConfig:
     def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options that kind and preset of the model stand for."""
         return preset_tables(model, cls.presets, "base") if cls.presets else {}
+
+    def unused(self) -> Iterator[tuple[str, str]]:
+        """Yield the dotted path of every setting or table that has no effect here, and what it would need."""
+        if self.training.optimizer != "muon":
+            yield from (("training.momentum", "optimizer = muon"), ("training.adam_layers", "optimizer = muon"))
+        if self.training.schedule not in ("cosine", "linear"):
+            yield "training.min_lr_ratio", "schedule = cosine or linear"
+        if self.training.schedule != "noam":
+            yield "training.model_dim", "schedule = noam"
 
 
 Whole = TypeVar("Whole", bound=TaskConfig)
@@ -173,7 +186,13 @@ def configure(kind: type[Whole], tables: Mapping[str, Any], origin: str) -> Whol
         implied = kind.implied(values)
     except ConfigError as error:
         raise type(error)(f"{origin}: model: {error}") from error
-    return build(kind, merge(kind, merge(kind, defaults, implied), given), origin)
+    config = build(kind, merge(kind, merge(kind, defaults, implied), given), origin)
+    made, usual = to_tables(config), to_tables(kind())
+    for path, need in config.unused():
+        # Printed configurations have every setting, most of them with its default.
+        if has(given, path) and value_at(made, path.split(".")) != value_at(usual, path.split(".")):
+            raise ConfigError(f"{origin}: {path} has no effect without {need}. Set that, or leave {path} out.")
+    return config
 
 
 def copied(tables: Mapping[str, Any]) -> dict[str, Any]:

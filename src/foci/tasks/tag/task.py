@@ -32,7 +32,7 @@ from foci.tasks.tag.answers import answer_of, is_plain, show, trace_of
 from foci.tasks.tag.batches import LONGEST_WORD, Letters, TagBatch, TagExamples
 from foci.tasks.tag.builtin import carriers
 from foci.tasks.tag.calibration import Outcomes, TagCalibration
-from foci.tasks.tag.config import BUILT_IN, SpanOptions, TagConfig, TagEvaluateOptions, TagOptions
+from foci.tasks.tag.config import BUILT_IN, SpanOptions, TagConfig, TagEvaluateOptions, TaggingConfig, TagOptions
 from foci.tasks.tag.decoding import best_intent, chain_of, decode
 from foci.tasks.tag.json_records import from_record, words_of_record
 from foci.tasks.tag.lexicon import TagLexicon
@@ -180,6 +180,11 @@ class Tag(FileTask):
         labels = tuple(sorted({span.label for sentence in sentences for span in sentence.spans}))
         intents = tuple(sorted({sentence.intent for sentence in sentences if sentence.intent}))
         plain = all(is_plain(sentence) for sentence in sentences)
+        if not intents and self.config.tagging.intent_weight != TaggingConfig.intent_weight:
+            raise ConfigError(
+                f"tagging.intent_weight is {self.config.tagging.intent_weight:g}, but no sentence has an intent. "
+                "Leave it out, or name the intents (data.intents)."
+            )
         if not labels:
             raise DataError(f"{self.config.data.path}, line 1: no sentence has a span, expected labels to learn.")
         log(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
@@ -189,6 +189,18 @@ class TranscribeConfig(TaskConfig):
             return super().implied(tables)
         model = {"preset": "tiny", **tables.get("model", {})}
         return {**super().implied({**tables, "model": model}), "features": MORSE_FEATURES}
+
+    def unused(self) -> Iterator[tuple[str, str]]:
+        """Add the share of CTC where there is no choice, and the sizes of masks that are not made."""
+        yield from super().unused()
+        if not self.model.ctc or isinstance(self.model.decoder, NoDecoderOptions):
+            yield "ctc", "both a decoder and model.ctc"
+        if not self.spec_augment.feature_masks:
+            yield "spec_augment.feature_width", "spec_augment.feature_masks above 0"
+        if not self.spec_augment.time_masks:
+            yield from (
+                (f"spec_augment.{name}", "spec_augment.time_masks above 0") for name in ("time_width", "time_share")
+            )
 
     @classmethod
     def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
