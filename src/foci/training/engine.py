@@ -64,7 +64,7 @@ class TrainState:
 
     def ending(self, options: TrainingOptions) -> float:
         """Return the seconds that the end of the training will take, with an average that is validated too."""
-        return sum(self.took.values()) * (2 if options.average_last > 1 else 1)
+        return sum(self.took.values(), 0.0) * (2 if options.average_last > 1 else 1)
 
 
 _saved_state = TypeAdapter(TrainState)

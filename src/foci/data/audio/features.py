@@ -86,7 +86,7 @@ class FilterBank(NamedTuple):
         """Return the features of samples from −1 to 1; none where there is no whole frame."""
         return self.from_blocks([samples])
 
-    def from_blocks(self, blocks: Iterable[Float[ndarray, " N"]]) -> Float[ndarray, "T F"]:
+    def from_blocks(self, blocks: Iterable[Float[ndarray, " _"]]) -> Float[ndarray, "T F"]:
         """Return the features of sound that comes in blocks, of which only one is held at a time."""
         size, shift = self.sizes
         found = bytearray()  # it grows in place

@@ -51,7 +51,7 @@ def resample(samples: Float[ndarray, " N"], rate: int, new_rate: int) -> Float[n
     return np.concatenate(list(resample_blocks([samples], rate, new_rate)))
 
 
-def resample_blocks(blocks: Iterable[Float[ndarray, " N"]], rate: int, new_rate: int) -> Iterator[Float[ndarray, " M"]]:
+def resample_blocks(blocks: Iterable[Float[ndarray, " _"]], rate: int, new_rate: int) -> Iterator[Float[ndarray, " M"]]:
     """Yield what `resample` gives of a whole sound, which comes in blocks, in blocks of other sizes."""
     if rate == new_rate:
         yield from blocks
