@@ -33,9 +33,9 @@ def test_a_number_of_vectors_without_vectors_is_refused(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("task", "change", "need"),
     [
-        ("entail", "training.momentum=0.9", "optimizer = muon"),
-        ("entail", "training.min_lr_ratio=0.1", "schedule = cosine or linear"),
-        ("entail", "training.model_dim=64", "schedule = noam"),
+        ("entail", "training.momentum=0.9", "training.optimizer=muon"),
+        ("entail", "training.min_lr_ratio=0.1", "training.schedule=cosine or linear"),
+        ("entail", "training.model_dim=64", "training.schedule=noam"),
         ("transcribe", "spec_augment.time_width=7", "spec_augment.time_masks above 0"),
         ("transcribe", "spec_augment.feature_width=7", "spec_augment.feature_masks above 0"),
         ("transcribe", "ctc.weight=0.7 model.ctc=false", "both a decoder and model.ctc"),

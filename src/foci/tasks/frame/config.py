@@ -81,11 +81,14 @@ class TaskConfig:
     def unused(self) -> Iterator[tuple[str, str]]:
         """Yield the dotted path of every setting or table that has no effect here, and what it would need."""
         if self.training.optimizer != "muon":
-            yield from (("training.momentum", "optimizer = muon"), ("training.adam_layers", "optimizer = muon"))
+            yield from (
+                ("training.momentum", "training.optimizer=muon"),
+                ("training.adam_layers", "training.optimizer=muon"),
+            )
         if self.training.schedule not in ("cosine", "linear"):
-            yield "training.min_lr_ratio", "schedule = cosine or linear"
+            yield "training.min_lr_ratio", "training.schedule=cosine or linear"
         if self.training.schedule != "noam":
-            yield "training.model_dim", "schedule = noam"
+            yield "training.model_dim", "training.schedule=noam"
 
 
 Whole = TypeVar("Whole", bound=TaskConfig)
