@@ -1,1 +1,36 @@
 """Metrics, one file per family: attention weights, labels, spans, calibration, text overlap."""
+
+from typing import TYPE_CHECKING
+
+from foci.lazy import attach
+
+__all__ = [
+    "attention",
+    "boxes",
+    "calibration",
+    "captions",
+    "error_rates",
+    "labels",
+    "likelihood",
+    "multi_label",
+    "overlap",
+    "rouge",
+    "spans",
+]
+
+if TYPE_CHECKING:
+    from foci.metrics import (
+        attention,
+        boxes,
+        calibration,
+        captions,
+        error_rates,
+        labels,
+        likelihood,
+        multi_label,
+        overlap,
+        rouge,
+        spans,
+    )
+else:
+    __getattr__, __dir__ = attach(__name__, dict.fromkeys(__all__, __name__))

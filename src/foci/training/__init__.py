@@ -8,3 +8,14 @@
 An `Objective` computes the loss and the validation, `Batches` yield the data; the loop is the same for all of them.
 Import each name from its module: loading a run to predict does not import lightning-fabric.
 """
+
+from typing import TYPE_CHECKING
+
+from foci.lazy import attach
+
+__all__ = ["checkpoint", "devices", "engine", "objective", "optim", "options", "progress", "run_folder"]
+
+if TYPE_CHECKING:
+    from foci.training import checkpoint, devices, engine, objective, optim, options, progress, run_folder
+else:
+    __getattr__, __dir__ = attach(__name__, dict.fromkeys(__all__, __name__))

@@ -1,18 +1,15 @@
 """Views of attention. What is drawn are arrays and labels; nothing here knows a model."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-__all__ = ["compare", "heatmap"]
+from foci.lazy import attach
 
 if TYPE_CHECKING:
-    from foci.viz.comparison import compare
-    from foci.viz.figure.heatmap import heatmap
+    from foci.viz import trace as trace
+    from foci.viz.comparison import compare as compare
+    from foci.viz.figure.heatmap import heatmap as heatmap
 else:
-
-    def __getattr__(name):
-        """Import what is used: a prediction that is not drawn needs neither."""
-        modules = {"compare": "foci.viz.comparison", "heatmap": "foci.viz.figure.heatmap"}
-        if name not in modules:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(modules[name]), name)
+    # A prediction that is not drawn needs none of them.
+    _HOMES = {"compare": "foci.viz.comparison", "heatmap": "foci.viz.figure.heatmap", "trace": "foci.viz"}
+    __all__ = sorted(_HOMES)
+    __getattr__, __dir__ = attach(__name__, _HOMES)
