@@ -154,3 +154,23 @@ def test_sizes_that_hold_for_all_and_scan_in_an_exported_program():
     before = torch.cat([torch.zeros(1, 5), x.cumsum(dim=0)[:-1]])
     torch.testing.assert_close(total, x.sum(dim=0))
     torch.testing.assert_close(products, before * x)
+
+
+def test_what_a_transform_wraps_is_found_during_and_after_it():
+    kept = []
+
+    def look(x):
+        kept.append(x)
+        assert torch_private.level_of(x) == torch_private.transform_level() == 2
+        return x.sum()
+
+    rows = torch.arange(6.0).reshape(2, 3)
+    torch.func.vmap(torch.func.grad(look), in_dims=1)(rows)
+    assert torch_private.transform_level() == 0
+    assert torch_private.level_of(rows) is None
+    assert torch_private.level_of(kept[0]) < 0
+    mapped, axis = torch_private.without_transform(kept[0])
+    assert (axis, torch_private.level_of(mapped)) == (None, 1)
+    plain, axis = torch_private.without_transform(mapped)
+    assert axis == 1
+    assert plain is rows or torch.equal(plain, rows)

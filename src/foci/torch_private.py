@@ -93,6 +93,27 @@ def is_transformed() -> bool:
     )
 
 
+def transform_level() -> int:
+    """Return the level of the innermost transform of `torch.func` that runs, 0 outside of all."""
+    return torch._C._functorch.maybe_current_level() or 0
+
+
+def level_of(tensor: Tensor) -> int | None:
+    """Return the level of the transform of `torch.func` that the tensor belongs to, None if to none.
+
+    Below 0 it is a transform for derivatives that is over.
+    """
+    level = torch._C._functorch.maybe_get_level(tensor)
+    return None if level == -1 else level
+
+
+def without_transform(tensor: Tensor) -> tuple[Tensor, int | None]:
+    """Return what the tensor's transform sees as this tensor, and which axis of it `vmap` maps over, None for none."""
+    functorch = torch._C._functorch
+    axis = functorch.maybe_get_bdim(tensor) if functorch.is_batchedtensor(tensor) else None
+    return functorch.get_unwrapped(tensor), axis
+
+
 def record_inside_operator() -> AbstractContextManager[Any]:
     """Let autograd record inside a custom operator, where it does not otherwise."""
     guard: AbstractContextManager[Any] = torch._C._SetExcludeDispatchKeyGuard(

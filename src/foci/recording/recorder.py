@@ -10,8 +10,10 @@ Face with their default attention. The tape holds handles (`foci.weights.Weights
 kept, weights are computed on request. They are the weights before dropout.
 
 Not recorded is attention of other kinds: a softmax over products in the model's own code, flex_attention, the kernels
-of packages such as flash-attn, and anything inside TorchScript or an exported program. Weights from within
-`torch.func.vmap` cannot be read after it has returned.
+of packages such as flash-attn, and anything inside TorchScript or an exported program.
+
+Within `torch.func.vmap` the weights on the tape are those of one entry; after it has returned, those of all entries,
+with the mapped axis first.
 
 The model's results are unchanged bit for bit, torch's fused inference paths included. Only modules compiled by
 `torch.compile` run eagerly in the block: their results are equal to rounding.
@@ -44,6 +46,7 @@ from foci import torch_private
 from foci.errors import ConfigError, UnknownNameError, unknown_name
 from foci.outputs import AttentionOutput, PairOutput
 from foci.recording import torch_calls as record_torch
+from foci.recording.transforms import after_transforms
 from foci.weights import Weights
 from foci.weights.handle import independent
 from foci.weights.sources import Dense
@@ -112,7 +115,7 @@ class Recording(Mapping[str, Weights]):
 
     def __init__(self) -> None:
         self._entries: list[_Entry] = []
-        self._calls: dict[str, list[Weights]] | None = None
+        self._calls: dict[str, list[_Entry]] | None = None
 
     @property
     def paths(self) -> list[str]:
@@ -121,10 +124,7 @@ class Recording(Mapping[str, Weights]):
 
     def calls(self, path: str) -> list[Weights]:
         """Return the weights of every call of this path."""
-        calls = self._by_path().get(_spelled(path))
-        if calls is None:
-            raise self._unknown(path)
-        return list(calls)
+        return [entry.read() for entry in self._entries_of(path)]
 
     def gradient(self, path: str, call: int = 0) -> Tensor | None:
         """Return the gradient of what was called backward on, with respect to the weights of a call: ``(B, H, L, S)``.
@@ -133,10 +133,7 @@ class Recording(Mapping[str, Weights]):
         output times the values. None if the block was opened without ``gradients``, if `backward` has not reached the
         call, or if a fused call has dropped weights out.
         """
-        entries = [entry for entry in self._entries if entry.path == _spelled(path)]
-        if not entries:
-            raise self._unknown(path)
-        flow = entries[call].flow
+        flow = self._entries_of(path)[call].flow
         if flow is None or flow[0].grad is None:
             return None
         (output, value), reached = flow, flow[0].grad
@@ -149,10 +146,10 @@ class Recording(Mapping[str, Weights]):
 
     def __getitem__(self, key: str | tuple[str, int]) -> Weights:
         path, number = key if isinstance(key, tuple) else _split(key)
-        calls = self.calls(path)
+        calls = self._entries_of(path)
         if not -len(calls) <= number < len(calls):
             raise UnknownNameError(f"unknown call {number} of {path!r}. Its calls are 0 to {len(calls) - 1}.")
-        return calls[number]
+        return calls[number].read()
 
     def __iter__(self) -> Iterator[str]:
         counts: dict[str, int] = {}
@@ -169,18 +166,24 @@ class Recording(Mapping[str, Weights]):
         lines = [f"Recording of {len(self)} attention{'s' if len(self) > 1 else ''}"]
         width = max(len(path) for path in self.paths)
         for path, calls in self._by_path().items():
-            shape = str(tuple(calls[0].shape))
+            shape = str(tuple(calls[0].read().shape))
             if len(calls) > 1:
-                shape += f" … {tuple(calls[-1].shape)}, {len(calls)} calls"
+                shape += f" … {tuple(calls[-1].read().shape)}, {len(calls)} calls"
             lines.append(f"  {path:<{width}}  {shape}")
         return "\n".join(lines)
 
-    def _by_path(self) -> dict[str, list[Weights]]:
+    def _by_path(self) -> dict[str, list[_Entry]]:
         if self._calls is None:
             self._calls = {}
             for entry in self._entries:
-                self._calls.setdefault(entry.path, []).append(entry.weights)
+                self._calls.setdefault(entry.path, []).append(entry)
         return self._calls
+
+    def _entries_of(self, path: str) -> list[_Entry]:
+        entries = self._by_path().get(_spelled(path))
+        if entries is None:
+            raise self._unknown(path)
+        return entries
 
     def _unknown(self, path: str) -> UnknownNameError:
         if not self._entries:
@@ -205,6 +208,11 @@ class _Entry:
     path: str
     weights: Weights
     flow: _Flow | None = None  # for `Recording.gradient`
+
+    def read(self) -> Weights:
+        """Return the weights, of all entries once the `vmap` they were recorded in is over."""
+        self.weights = after_transforms(self.weights)
+        return self.weights
 
 
 @dataclass(eq=False)

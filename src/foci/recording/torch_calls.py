@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foci.masks import lengths
+from foci.torch_private import is_transformed
 from foci.weights import Weights
 from foci.weights.sources import DotSoftmax
 
@@ -165,10 +166,10 @@ def _multi_head(masks: Copies, query: Tensor, key: Tensor, call: Mapping[str, An
         mask = None
     if padding is not None:
         padding = padding.reshape(-1, 1, 1, size)
-        if padding.is_floating_point() and bool(((padding == 0) | (padding == -torch.inf)).all()):
-            padding = (
-                padding != 0
-            )  # torch's layers turn a boolean one into this; added to a bias it would fill (B, L, S)
+        # Torch's layers turn a boolean one into numbers; added to a bias it would fill (B, L, S). vmap cannot look.
+        seen = padding.is_floating_point() and not is_transformed()
+        if seen and bool(((padding == 0) | (padding == -torch.inf)).all()):
+            padding = padding != 0
     for ignored in (padding, mask):
         if ignored is None:
             continue

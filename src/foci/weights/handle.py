@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from foci import torch_private
 from foci.checks import check_mask
 from foci.errors import ConfigError, ShapeError
 from foci.tracing import exportable
@@ -149,7 +150,8 @@ class Weights:
         return [(slice(h, h + 1) if by_head else slice(None), some) for h in range(heads) for some in rows]
 
     def _by_pieces(self, reduce: Reduce) -> tuple[Tensor, ...]:
-        if torch.compiler.is_compiling():  # the number of pieces would fix the sizes of a trace
+        # The number of pieces would fix the sizes of a trace, and transforms cannot map an autograd function.
+        if torch.compiler.is_compiling() or torch_private.is_transformed():
             return reduce(self.source, (slice(None), slice(None)))
         self.source.check_unchanged()
         if self._is_differentiated():
@@ -181,6 +183,8 @@ def independent(weights: Weights, inputs: object) -> Weights:
 
 def _storage(tensor: Tensor) -> int | None:
     """Return the address of the tensor's memory; None where it has none of its own (meta, nested, other layouts)."""
+    while torch_private.level_of(tensor) is not None:  # inside of a transform of torch.func
+        tensor, _ = torch_private.without_transform(tensor)
     if tensor.layout != torch.strided or tensor.device.type == "meta" or tensor.is_nested:
         return None
     return tensor.untyped_storage().data_ptr() or None
