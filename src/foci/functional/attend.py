@@ -29,6 +29,7 @@ from foci.functional.sample import categorical, gumbel, hard
 from foci.functional.sparse import entmax15, sparsemax
 from foci.masks import clear_unreadable
 from foci.outputs import AttentionOutput
+from foci.recording.recorder import recordable
 from foci.tracing import known_true
 from foci.weights import Weights
 from foci.weights.sources import scores_shape
@@ -65,6 +66,7 @@ _BY_DISTANCE = 512 * 512
 _PARAMETRIC = ("general", "additive", "concat", "location", "location_aware")
 
 
+@recordable
 def attend(
     query: Float[Tensor, "... L D"],
     key: Float[Tensor, "... S Dk"],

@@ -4,7 +4,7 @@
         model(inputs)
     tape["encoder.layers.0.self_attn"].dense()      # (B, H, L, S)
 
-Recorded are the mechanisms of foci, `torch.nn.MultiheadAttention`, and every call of
+Recorded are the mechanisms of foci, `torch.nn.MultiheadAttention`, and every call of `foci.attend`,
 `torch.nn.functional.scaled_dot_product_attention` or `multi_head_attention_forward`, hence also the models of Hugging
 Face with their default attention. The tape holds handles (`foci.weights.Weights`): queries, keys and masks are
 kept, weights are computed on request. They are the weights before dropout.
@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any, TypeGuard, cast
+from typing import Any, ParamSpec, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,8 @@ from foci.recording.transforms import after_transforms
 from foci.weights import Weights
 from foci.weights.handle import independent
 from foci.weights.sources import Dense
+
+Arguments = ParamSpec("Arguments")
 
 ROOT = "."
 """The path of the model itself: no module inside it can have this name."""
@@ -160,6 +162,11 @@ class Recording(Mapping[str, Weights]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def check_not_empty(self, owner: str) -> None:
+        """Raise an error that says why there may be nothing on the tape, if there is nothing."""
+        if not self._entries:
+            raise ConfigError(f"{owner}: the recording is empty. {_NOTHING}")
+
     def __repr__(self) -> str:
         if not self._entries:
             return f"Recording of 0 attentions\n  {_NOTHING}"
@@ -247,8 +254,16 @@ class _Frame:
     was_watching: bool  # whether the mode was on when the module was called
     length: int = 0  # of the source of an nn.TransformerEncoder, padding included
     called: list[nn.Module] = field(default_factory=list)
-    seen: list[tuple[Recording, _Entry]] = field(default_factory=list)  # functions of torch that it called itself
+    seen: list[tuple[Recording, _Entry]] = field(default_factory=list)  # functions that attend, called by itself
     answered: bool = False  # its `read` was recorded, so its `forward` need not be
+
+
+@dataclass(eq=False)
+class _Within:
+    """A function of foci that attends, called by the innermost module, and what torch's functions in it give."""
+
+    frame: _Frame
+    flows: list[_Flow | None] = field(default_factory=list)
 
 
 class _Watcher(TorchFunctionMode):
@@ -260,6 +275,7 @@ class _Watcher(TorchFunctionMode):
         self.frames: list[_Frame] = []
         self.watching = False
         self.masks = record_torch.Copies()
+        self.within: list[_Within] = []
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
@@ -269,8 +285,27 @@ class _Watcher(TorchFunctionMode):
         output = func(*args, **kwargs)
         # The weights of a fusible module are computed when it returns.
         if func in record_torch.FUNCTIONS and self.frames and not self.frames[-1].fusible:
-            self._saw(record_torch.FUNCTIONS[func](self.masks, *args, **kwargs), self._flow(func, output, args, kwargs))
+            flow = self._flow(func, output, args, kwargs)
+            if self.within and self.within[-1].frame is self.frames[-1]:
+                self.within[-1].flows.append(flow)
+            else:
+                self._saw(record_torch.FUNCTIONS[func](self.masks, *args, **kwargs), flow)
         return output
+
+    def attend(
+        self, function: Callable[..., AttentionOutput], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> AttentionOutput:
+        """Call a function of foci that attends, and record its handle instead of the functions of torch it calls."""
+        within = _Within(self.frames[-1])
+        self.within.append(within)
+        try:
+            attended = function(*args, **kwargs)
+        finally:
+            self.within.remove(within)
+        # Without a graph an input may be a cache, written to at the next step; a graph's own tensors are not.
+        written = [given for given in (*args, *kwargs.values()) if isinstance(given, Tensor) and given.grad_fn is None]
+        self._saw(independent(attended.weights, written), within.flows[0] if len(within.flows) == 1 else None)
+        return attended
 
     def enter(self, module: nn.Module, args: tuple[Any, ...] = (), *, reading: bool = False) -> None:
         """Push a frame for a module that is called."""
@@ -298,7 +333,7 @@ class _Watcher(TorchFunctionMode):
         answers = {suffix: independent(weights, (args, kwargs)) for suffix, weights in _answers(output).items()}
         if answers:
             # The weights that a module returns replace those of the functions that it called.
-            flows = [entry.flow for _, entry in frame.seen if entry.flow is not None]
+            flows = [entry.flow for _, entry in frame.seen if entry.flow is not None and entry.flow[1] is not None]
             for tape, entry in frame.seen:
                 tape._drop(entry)
             if not frame.answered:
@@ -341,7 +376,7 @@ class _Watcher(TorchFunctionMode):
         return flow
 
     def _saw(self, weights: Weights, flow: _Flow | None) -> None:
-        """Record a function of torch for the innermost module of each model."""
+        """Record a function that attends for the innermost module of each model."""
         for recording in self._active():
             frames = [frame for frame in self.frames if frame.module in recording.paths]
             if frames:
@@ -456,6 +491,18 @@ def _watched(read: Callable[..., Any]) -> Callable[..., Any]:
 
     watched._is_watched = True  # type: ignore[attr-defined]
     return watched
+
+
+def recordable(function: Callable[Arguments, AttentionOutput]) -> Callable[Arguments, AttentionOutput]:
+    """Let `record` see the calls of a function that attends."""
+
+    @functools.wraps(function)
+    def recorded(*args: Arguments.args, **kwargs: Arguments.kwargs) -> AttentionOutput:
+        if torch.compiler.is_compiling() or not _process.blocks or not _thread.watcher.frames:
+            return function(*args, **kwargs)
+        return _thread.watcher.attend(function, args, kwargs)
+
+    return recorded
 
 
 def _paths(model: nn.Module) -> dict[nn.Module, str]:

@@ -195,6 +195,7 @@ class Trace:
         """
         from foci.viz.gradients import with_gradients
 
+        tape.check_not_empty("Trace.from_tape")
         handles = {path: _joined(path, tape.calls(path)) for path in tape.paths}
         return with_gradients(cls.from_handles(handles, axes, axes_of, **options), tape, options.get("row", 0))
 
