@@ -1,12 +1,15 @@
-"""Writes what is generated: the READMEs' tables and picture, docs/mechanisms.md, docs/settings.md, results of demos.
+"""Writes what is generated: the READMEs' tables and picture, docs/mechanisms.md, docs/settings.md, results of demos,
+and the overloads of `foci.build`.
 
 Run it with `make docs`; a test fails when the texts are out of date.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -74,11 +77,43 @@ def chinese_readme(text: str) -> str:
     return re.sub(r"^\| `(\w+)` \| \w+ \| ([^|]+) \|(?: [^|]* \|)?$", with_paper, text, flags=re.MULTILINE)
 
 
-def mechanisms() -> str:
-    """Return the page of all mechanisms."""
+def overloads(text: str) -> str:
+    """Return the module of `foci.build` with a new overload for each class, which has its arguments as keywords."""
+    aliases, classes = _aliases(), {}
+    for name, card in catalog.MECHANISMS.items():
+        kind, fixed = getattr(card.builder, "func", card.builder), getattr(card.builder, "keywords", {})
+        names, defaults = classes.setdefault(kind, ([], {*()}))
+        names += [name, *aliases[name]]
+        defaults.update(fixed)  # these differ between the rows of a class
+    lines = []
+    for kind, (names, fixed) in classes.items():
+        arguments = [
+            f"{one.name}: {one.annotation}"
+            + ("" if one.default is one.empty else " = ..." if one.name in fixed else f" = {_code(one.default)}")
+            for one in inspect.signature(kind).parameters.values()
+        ]
+        names = ", ".join(f'"{name}"' for name in names)
+        arguments = [f"name: Literal[{names}]", "/", "*", *(one.replace(" ", "\xa0") for one in arguments)]
+        wrapped = textwrap.indent(textwrap.fill(", ".join(arguments), 116, break_on_hyphens=False), "    ")
+        lines += ["@overload", "def build(", wrapped.replace("\xa0", " "), f") -> {kind.__name__}: ..."]
+    return _between(text, "# fmt: off\n", "\n".join(lines), "# fmt: on\n")
+
+
+def _code(value: object) -> str:
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _aliases() -> dict[str, list[str]]:
+    """Return the aliases of each mechanism."""
     aliases: dict[str, list[str]] = {name: [] for name in catalog.MECHANISMS}
     for alias, name in catalog.ALIASES.items():
-        aliases[name].append(f"`{alias}`")
+        aliases[name].append(alias)
+    return aliases
+
+
+def mechanisms() -> str:
+    """Return the page of all mechanisms."""
+    aliases = _aliases()
     parts = [HEAD]
     for name, card in catalog.MECHANISMS.items():
         example = ", ".join([f'"{name}"', catalog.as_code(card.example)])
@@ -96,7 +131,7 @@ def mechanisms() -> str:
             shown = (f"{variant} (`{catalog.as_code(options)}`)" for variant, options in card.variants.items())
             lines.append(f"- Variants: {', '.join(shown)}.")
         if aliases[name]:
-            lines.append(f"- Also called {', '.join(aliases[name])}.")
+            lines.append(f"- Also called {', '.join(f'`{alias}`' for alias in aliases[name])}.")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
@@ -168,7 +203,12 @@ default kind and preset; those of every other kind stand at the end, with the va
 
 def main() -> None:
     """Write everything."""
-    for name, make in (("README.md", readme), ("README.zh-CN.md", chinese_readme), ("docs/kernels.md", kernels)):
+    for name, make in (
+        ("README.md", readme),
+        ("README.zh-CN.md", chinese_readme),
+        ("docs/kernels.md", kernels),
+        ("src/foci/builders.py", overloads),
+    ):
         page = ROOT / name
         page.write_text(make(page.read_text(encoding="utf-8")), encoding="utf-8")
     for task in TASKS:

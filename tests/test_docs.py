@@ -102,6 +102,7 @@ def test_the_generated_parts_are_up_to_date(generate):
     assert read("README.zh-CN.md") == generate.chinese_readme(read("README.zh-CN.md")), "run make docs"
     assert read("docs/kernels.md") == generate.kernels(read("docs/kernels.md")), "run make docs"
     assert read("docs/mechanisms.md") == generate.mechanisms(), "run make docs"
+    assert read("src/foci/builders.py") == generate.overloads(read("src/foci/builders.py")), "run make docs"
     assert read("docs/settings.md") == generate.settings(), "run make docs"
     for task in TASKS:
         page = f"docs/{generate.PAGES.get(task, task)}.md"

@@ -51,7 +51,7 @@ def _case(measure: str, name: str, card: Card, length: int) -> Case:
     sizes |= {key: length for key in ("max_length", "num_slots") if key in sizes}
 
     def inputs() -> tuple[nn.Module, tuple[Tensor, ...]]:
-        return foci.build(name, **sizes), _inputs(card, sizes, length)
+        return card.builder(**sizes), _inputs(card, sizes, length)
 
     def ours(module: nn.Module, inputs: tuple[Tensor, ...]) -> Call:
         leaves = [tensor.requires_grad_() for tensor in inputs]

@@ -129,7 +129,7 @@ def _local(measure: str, name: str, length: int, fused: bool = False) -> Case:
     size, radius = 64, 10
 
     def inputs() -> tuple[nn.Module, Tensor, Tensor]:
-        attention = foci.build(name, query_dim=size, key_dim=size, radius=radius)
+        attention = foci.catalog.card(name).builder(query_dim=size, key_dim=size, radius=radius)
         return attention, leaf(1, length, size), leaf(1, length, size)
 
     def ours(attention: Any, query: Tensor, key: Tensor) -> Call:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from foci import tasks as tasks
     from foci import training as training
     from foci import viz as viz
-    from foci.catalog import build as build
+    from foci.builders import build as build
     from foci.catalog import list_mechanisms as list_mechanisms
     from foci.functional.attend import attend as attend
     from foci.functional.kernels import decompositions as decompositions
@@ -89,7 +89,7 @@ _HOMES = {
     "Weights": "foci.weights",
     "WordByWord": "foci.mechanisms.pair",
     "attend": "foci.functional.attend",
-    "build": "foci.catalog",
+    "build": "foci.builders",
     "catalog": "foci",
     "decoding": "foci",
     "decompositions": "foci.functional.kernels",

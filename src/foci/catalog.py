@@ -12,8 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from foci.errors import ConfigError, unknown_name
-from foci.family import Family
+from foci.errors import unknown_name
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.heads import MultiHeadAttention, MultiStepAttention
 from foci.mechanisms.memory import NeuralTuringMemory
@@ -21,6 +20,7 @@ from foci.mechanisms.pair import AttentionOverAttention, WordByWord
 from foci.mechanisms.pool import AttentionPool, HierarchicalPool
 from foci.mechanisms.structured import CRF
 from foci.mechanisms.visual import CBAM, EfficientChannel, SpatialAttention, SqueezeExcitation
+from foci.names import Family
 
 _ARCHIVES = {"arXiv": "https://arxiv.org/abs/", "ACL": "https://aclanthology.org/", "doi": "https://doi.org/"}
 
@@ -280,28 +280,6 @@ def card(name: str) -> Card:
     if key not in MECHANISMS:
         raise unknown_name("mechanism", name, [*MECHANISMS, *ALIASES])
     return MECHANISMS[key]
-
-
-def build(name: str, /, **dims: object) -> nn.Module:
-    """Make any mechanism by its catalog name or alias.
-
-    Example:
-        >>> build("bahdanau", query_dim=3, key_dim=5, hidden_dim=7).score
-        Additive(
-          query_dim=3, key_dim=5
-          (query_layer): Linear(in_features=3, out_features=7, bias=False)
-          (key_layer): Linear(in_features=5, out_features=7, bias=False)
-        )
-    """
-    row = card(name)
-    try:
-        return row.builder(**dims)
-    except TypeError as error:
-        known = ", ".join(inspect.signature(row.builder).parameters)
-        raise ConfigError(
-            f"build({name!r}, {as_code(dims)}): {str(error).rpartition('__init__() ')[2]}. It takes: {known}. "
-            f"For example: {as_code(row.example)}."
-        ) from error
 
 
 def as_code(arguments: Mapping[str, object]) -> str:

@@ -6,7 +6,8 @@ import re
 import pytest
 import torch
 
-from foci.catalog import MECHANISMS, build
+from foci.builders import build
+from foci.catalog import MECHANISMS
 from foci.gallery import worked_example
 
 SIZES = {"B": 2, "L": 3, "S": 5, "R": 3, "N": 2, "T": 3, "V": 13, "W": 5, "1": 1}

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from foci.family import Family
+from foci.names import Family
 
 _NARROW = 84
 """Columns of a terminal; with fewer, too few would be left for the column of summaries."""

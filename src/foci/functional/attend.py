@@ -28,6 +28,7 @@ from foci.functional.positions import alibi_bias
 from foci.functional.sample import categorical, gumbel, hard
 from foci.functional.sparse import entmax15, sparsemax
 from foci.masks import clear_unreadable
+from foci.names import DotScoreName, NormalizerName
 from foci.outputs import AttentionOutput
 from foci.recording.recorder import recordable
 from foci.tracing import known_true
@@ -75,8 +76,8 @@ def attend(
     *,
     bias: Float[Tensor, "..."] | None = None,
     causal: bool = False,
-    score: str | Callable[[Tensor, Tensor], Tensor] = "scaled_dot",
-    normalize: str | Normalizer = "softmax",
+    score: DotScoreName | Callable[[Tensor, Tensor], Tensor] = "scaled_dot",
+    normalize: NormalizerName | Normalizer = "softmax",
     window: Window | None = None,
     dropout: float = 0.0,
 ) -> AttentionOutput:
@@ -121,7 +122,7 @@ def attend_scores(
     *,
     bias: Float[Tensor, "..."] | None = None,
     window: Window | None = None,
-    normalize: str | Normalizer = "softmax",
+    normalize: NormalizerName | Normalizer = "softmax",
     dropout: float = 0.0,
 ) -> AttentionOutput:
     """Normalize these scores and read, without a fused kernel."""
@@ -243,7 +244,7 @@ def combine(mask: Tensor | None, window: Window | None, shape: torch.Size, devic
     return near if mask is None else mask & near
 
 
-def normalizer(name: str | Normalizer) -> Normalizer:
+def normalizer(name: NormalizerName | Normalizer) -> Normalizer:
     """Return the normalizer of this name; a function is returned as it is."""
     if callable(name):
         return name

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foci import catalog
+from foci import builders
 
-build: Callable[..., Any] = catalog.build
+build: Callable[..., Any] = builders.build
 """`foci.build` for scenes that set parameters by name, which the type of a module does not have."""
 
 

@@ -30,6 +30,7 @@ from foci.layers.feed_forward import FeedForward
 from foci.layers.incremental.tree_cache import LayerEntries, TreeCache
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.multi_head import KeyValueCache, ProjectedMemory
+from foci.names import DotScoreName, NormalizerName
 from foci.outputs import AttentionOutput
 from foci.weights import Weights
 
@@ -48,7 +49,9 @@ def self_attention(block: BlockOptions, *, causal: bool = False) -> MultiHeadAtt
     )
 
 
-def _attention(block: BlockOptions, score: str, normalize: str, **options: Any) -> MultiHeadAttention:
+def _attention(
+    block: BlockOptions, score: DotScoreName, normalize: NormalizerName, **options: Any
+) -> MultiHeadAttention:
     attention = MultiHeadAttention(
         block.model_dim,
         block.num_heads,
@@ -180,8 +183,8 @@ class DecoderLayer(nn.Module):
         block: BlockOptions,
         source_dim: int | None = None,
         *,
-        score: str = "scaled_dot",
-        normalize: str = "softmax",
+        score: DotScoreName = "scaled_dot",
+        normalize: NormalizerName = "softmax",
     ) -> None:
         super().__init__()
         self.self_attention = self_attention(block, causal=True)

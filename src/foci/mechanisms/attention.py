@@ -24,6 +24,7 @@ from foci.mechanisms.focus import FOCUSES
 from foci.mechanisms.normalizers import NORMALIZERS
 from foci.mechanisms.parts import Focus, Memory, Normalizer, Reading, Score, Sizes, Stage
 from foci.mechanisms.scores import SCORES
+from foci.names import FocusName, NormalizerName, ScoreName
 from foci.outputs import AttentionOutput
 
 Part = TypeVar("Part")
@@ -67,9 +68,9 @@ class Attention(nn.Module):
         key_dim: int | None = None,
         hidden_dim: int | None = None,
         *,
-        score: str | Score = "scaled_dot",
-        normalize: str | Normalizer = "softmax",
-        focus: str | Focus = "global",
+        score: ScoreName | Score = "scaled_dot",
+        normalize: NormalizerName | Normalizer = "softmax",
+        focus: FocusName | Focus = "global",
         sharpening: float = 1.0,
         dropout: float = 0.0,
         radius: int | None = None,

@@ -25,8 +25,9 @@ def build_attention(query_dim: int, key_dim: int, options: AttentionOptions) -> 
     """
     if options.num_heads is None:
         return build_one_head(query_dim, key_dim, options)
-    score = options.score or "scaled_dot"
-    return MultiHeadAttention(query_dim, options.num_heads, key_dim=key_dim, score=score, normalize=options.normalize)
+    return MultiHeadAttention(
+        query_dim, options.num_heads, key_dim=key_dim, score=options.head_score, normalize=options.normalize
+    )
 
 
 def build_one_head(query_dim: int, key_dim: int, options: AttentionOptions) -> Attention:

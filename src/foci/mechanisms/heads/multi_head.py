@@ -29,6 +29,7 @@ from foci.functional.attend import Window, attend, attend_dots, causal_window, c
 from foci.functional.mean_square import unit_mean_square
 from foci.functional.positions import alibi_bias, alibi_slopes, rotary
 from foci.masks import clear_source
+from foci.names import DotScoreName, NormalizerName
 from foci.outputs import AttentionOutput
 from foci.tracing import exportable
 from foci.weights.sources import scores_shape
@@ -100,8 +101,8 @@ class MultiHeadAttention(nn.Module):
         rotary: bool = False,
         alibi: bool = False,
         qk_norm: bool = False,
-        score: str = "scaled_dot",
-        normalize: str = "softmax",
+        score: DotScoreName = "scaled_dot",
+        normalize: NormalizerName = "softmax",
         dropout: float = 0.0,
         keep_weights: bool = False,
         bias: bool = True,

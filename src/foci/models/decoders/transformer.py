@@ -90,9 +90,8 @@ class TransformerDecoder(CopyingDecoder):
         self.embedding = token_embedding(
             vocabulary, options, max_length=options.max_length, scale=options.scale_embeddings
         )
-        score = attention.score or "scaled_dot"
         self.layers = nn.ModuleList(
-            DecoderLayer(options, source_dim, score=score, normalize=attention.normalize)
+            DecoderLayer(options, source_dim, score=attention.head_score, normalize=attention.normalize)
             for _ in range(options.num_layers)
         )
         self.norm = final_norm(options)

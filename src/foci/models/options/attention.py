@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from foci.errors import ConfigError, check_positive, check_sizes
+from foci.names import DotScoreName, NormalizerName, ScoreName
 from foci.options import Options, check_window
 
-Score = Literal["dot", "scaled_dot", "general", "additive", "concat", "cosine", "location", "location_aware"]
-Normalizer = Literal["softmax", "sigmoid", "sparsemax", "entmax15", "hard", "sample", "gumbel"]
 Focus = Literal["global", "local_m", "local_p", "median_window"]
 
-HEAD_SCORES = ("scaled_dot", "dot", "cosine")
+HEAD_SCORES: tuple[DotScoreName, ...] = get_args(DotScoreName)
 """The scores of multi-head attention."""
 
 
@@ -20,9 +19,9 @@ HEAD_SCORES = ("scaled_dot", "dot", "cosine")
 class AttentionOptions(Options):
     """The attention of a decoder to its source: a score, a normalizer and a focus."""
 
-    score: Score | None = None
+    score: ScoreName | None = None
     """Score function. Default: general for a recurrent or feed-forward decoder, scaled_dot with several heads."""
-    normalize: Normalizer = "softmax"
+    normalize: NormalizerName = "softmax"
     """Normalizer of the scores; sigmoid is Chorowski's smoothing, sample is trained by REINFORCE."""
     focus: Focus = "global"
     """Source positions that are read: all of them, Luong's windows (local_m, local_p), or Chorowski's window around
@@ -92,6 +91,11 @@ class AttentionOptions(Options):
                 f"{owner}: num_heads is {self.num_heads}, score is {self.score!r} and focus is {self.focus!r}, "
                 f"expected a score of {', '.join(HEAD_SCORES)} and focus 'global' with several heads."
             )
+
+    @property
+    def head_score(self) -> DotScoreName:
+        """The score of several heads; where there are some, it was checked to be one of `HEAD_SCORES`."""
+        return cast("DotScoreName", self.score or "scaled_dot")
 
     @property
     def reads_by_weights(self) -> bool:

@@ -1,0 +1,59 @@
+"""What a type checker knows of foci: mypy checks this file in `make types`, pytest what happens at run time.
+
+A line with ``type: ignore[…]`` is a mistake that a type checker has to see: strict mypy reports each of these comments
+where there is nothing to ignore.
+"""
+
+from typing import assert_type, get_args
+
+import pytest
+
+import foci
+from foci import names
+from foci.errors import ConfigError, UnknownNameError
+from foci.functional.attend import NORMALIZERS
+from foci.mechanisms.focus import FOCUSES
+from foci.mechanisms.scores import SCORES
+from foci.models.options.attention import Focus
+
+
+def test_a_misspelled_part_is_a_type_error() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'general'"):
+        foci.Attention(3, 5, score="genral")  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError, match="Did you mean 'entmax15'"):
+        foci.Attention(3, 5, normalize="entmax")  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError, match="Did you mean 'local_p'"):
+        foci.build("additive", query_dim=3, key_dim=5, focus="local-p")  # type: ignore[call-overload]
+
+
+def test_a_misspelled_mechanism_or_argument_is_a_type_error() -> None:
+    with pytest.raises(UnknownNameError, match="additive"):
+        foci.build("aditive", query_dim=3, key_dim=5)  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match="It takes: query_dim"):
+        foci.build("additive", query_size=3)  # type: ignore[call-overload]
+    with pytest.raises(AttributeError, match="attned"):
+        foci.attned  # type: ignore[attr-defined] # noqa: B018
+    with pytest.raises(AttributeError, match="sparsemx"):
+        foci.functional.sparse.sparsemx  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_a_mechanism_by_name_has_the_type_of_its_class() -> None:
+    heads = foci.build("multi_head", model_dim=6, num_heads=2)
+    assert_type(heads, foci.MultiHeadAttention)
+    assert_type(heads.empty_cache(1), foci.KeyValueCache)
+    assert_type(foci.build("luong", query_dim=3, key_dim=5), foci.Attention)
+    assert_type(foci.build("graves", input_dim=3), foci.NeuralTuringMemory)
+    assert_type(foci.build("crf", num_tags=3), foci.CRF)
+
+
+def test_packages_are_there_after_import_foci() -> None:
+    assert_type(foci.training.options.TrainingOptions(max_steps=2).precision, foci.training.options.Precision)
+    assert_type(foci.tasks.TASKS["tag"].summary, str)
+
+
+def test_the_names_of_the_types_are_those_of_the_tables() -> None:
+    assert {*get_args(names.ScoreName)} == SCORES.keys()
+    assert {*get_args(names.NormalizerName)} == NORMALIZERS.keys()
+    assert {*get_args(names.FocusName)} == FOCUSES.keys()
+    assert {*get_args(Focus)} < FOCUSES.keys()
+    assert {*get_args(names.Family)} == {card.family for card in foci.list_mechanisms().values()}
