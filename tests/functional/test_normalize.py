@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 import foci
+from foci import masks
 from foci.errors import ConfigError, ShapeError
 from foci.functional import normalize as normalize
 from foci.functional import sample, sparse
+from foci.mechanisms.sampled import probabilities_of
 
 ROWS = st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=9)
 
@@ -257,3 +259,69 @@ def test_a_moving_baseline_lowers_the_variance():
                 gradients.append(torch.autograd.grad(surrogate.loss, logits)[0])
         spread[moving] = torch.stack(gradients).var(0).sum()
     assert spread[True] < 0.05 * spread[False]
+
+
+CHANCE = {
+    "hard": {"query_dim": 3, "key_dim": 3},
+    "gumbel": {"query_dim": 3, "key_dim": 3},
+    "location_aware": {"query_dim": 3, "key_dim": 3, "hidden_dim": 5, "normalize": "sample"},
+    "location_aware, gumbel": {"query_dim": 3, "key_dim": 3, "hidden_dim": 5, "normalize": "gumbel"},
+    "local_m": {"query_dim": 3, "key_dim": 3, "radius": 1, "normalize": "sample"},
+}
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("case", CHANCE)
+def test_the_handle_keeps_the_probabilities_behind_the_sample(case, train):
+    torch.manual_seed(4)
+    name, options = case.partition(",")[0], CHANCE[case]
+    sampled = foci.build(name, **options).train(train)
+    query, key = torch.randn(2, 1, 3, requires_grad=True), torch.randn(2, 7, 3)
+    mask = masks.keys(masks.lengths([7, 4], 7))
+    weights = sampled(query, key, None, mask).weights
+    soft = foci.build(name, **{**options, "normalize": "softmax"})
+    soft.load_state_dict(sampled.state_dict())
+    expected = soft(query, key, None, mask).weights.dense()
+    assert set(weights.dense().unique().tolist()) == {0.0, 1.0}
+    for found in (weights.probabilities.dense(), probabilities_of(weights)):
+        torch.testing.assert_close(found, expected)
+    entropy = torch.special.entr(expected).sum(-1)
+    torch.testing.assert_close(weights.entropy(), entropy)
+    (wanted,) = torch.autograd.grad(entropy.sum(), query)
+    torch.testing.assert_close(torch.autograd.grad(weights.entropy().sum(), query)[0], wanted)
+
+
+def test_the_gradient_through_hard_attention_is_that_of_the_sum_over_all_samples():
+    """`build("hard")` with `reinforce`: every choice of both queries, weighted by its probability, as in the docs."""
+    torch.manual_seed(5)
+    attention = foci.build("hard", query_dim=2, key_dim=5).double()
+    query, key = 0.3 * torch.randn(1, 2, 2).double(), torch.randn(1, 3, 5).double()
+    rewards = torch.randn(3, 3).double()  # of each pair of choices
+    seen: dict[tuple[int, int], list[torch.Tensor]] = {}
+    for seed in range(400):
+        if len(seen) == 9:
+            break
+        torch.manual_seed(seed)
+        weights = attention(query, key).weights
+        pair = tuple(weights.argmax()[0].tolist())
+        loss = sample.reinforce(
+            weights.log_prob, rewards[pair].reshape(1), 0.7, entropy=weights.entropy(), entropy_weight=0.3
+        ).loss
+        share = weights.log_prob.sum().exp().detach()
+        seen[pair] = [share * grad for grad in torch.autograd.grad(loss, list(attention.parameters()))]
+    assert len(seen) == 9
+    probabilities = torch.softmax(attention.score(query, key) * attention.sharpening, dim=-1)[0]
+    reward = (probabilities[0].unsqueeze(1) * probabilities[1] * rewards).sum()
+    loss = -reward - 0.3 * torch.special.entr(probabilities).sum()
+    for number, wanted in enumerate(torch.autograd.grad(loss, list(attention.parameters()))):
+        torch.testing.assert_close(sum(grads[number] for grads in seen.values()), wanted)
+
+
+def test_a_normalizer_of_ones_own_may_give_the_probabilities_too():
+    scores, value = torch.randn(2, 3, 5, requires_grad=True), torch.randn(2, 5, 7)
+
+    def own(scores, mask):
+        return sample.Drawn(sample.hard(scores, mask), None, normalize.softmax(scores, mask))
+
+    weights = foci.attend(scores, torch.eye(5).expand(2, 5, 5), value, score="dot", normalize=own).weights
+    torch.testing.assert_close(weights.entropy(), torch.special.entr(scores.softmax(-1)).sum(-1))

@@ -25,7 +25,7 @@ from foci.functional.kernels.banded import attend_band
 from foci.functional.kernels.softmax_rows import FusedSoftmax
 from foci.functional.normalize import sigmoid, softmax
 from foci.functional.positions import alibi_bias
-from foci.functional.sample import categorical, gumbel, hard
+from foci.functional.sample import Drawn, best, categorical, gumbel, hard
 from foci.functional.sparse import entmax15, sparsemax
 from foci.masks import clear_unreadable
 from foci.names import DotScoreName, NormalizerName
@@ -38,8 +38,8 @@ from foci.weights.sources import scores_shape
 Window = tuple[int | None, int | None]
 """``(left, right)``: how many keys before and after its own a query attends to; None sets no bound."""
 
-Normalizer = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
-"""``(scores, mask) -> (weights, log-probability of what was sampled, or None)``."""
+Normalizer = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None] | Drawn]
+"""``(scores, mask) -> (weights, log-probability of what was sampled, or None)``; one that samples may give `Drawn`."""
 
 NORMALIZERS: dict[str, Normalizer] = {
     "softmax": lambda scores, mask: (softmax(scores, mask), None),
@@ -47,9 +47,15 @@ NORMALIZERS: dict[str, Normalizer] = {
     "sparsemax": lambda scores, mask: (sparsemax(scores, mask), None),
     "entmax15": lambda scores, mask: (entmax15(scores, mask), None),
     "hard": lambda scores, mask: (hard(scores, mask), None),
-    "sample": categorical,
-    "gumbel": lambda scores, mask: (gumbel(scores, mask), None),
+    "sample": lambda scores, mask: Drawn(*categorical(scores, mask), softmax(scores, mask)),
+    "gumbel": lambda scores, mask: Drawn(gumbel(scores, mask), None, softmax(scores, mask)),
 }
+
+WITHOUT_CHANCE: dict[str, Normalizer] = {
+    "best": lambda scores, mask: Drawn(*best(scores, mask), softmax(scores, mask)),
+    "mode": lambda scores, mask: Drawn(hard(scores, mask), None, softmax(scores, mask)),
+}
+"""What "sample" and "gumbel" are outside of training: the best position is read."""
 
 _SHORT = 64 * 64
 """Scores, L · S, up to which training on a CPU with several threads is faster without the fused kernel: by 1.2 at
@@ -130,9 +136,9 @@ def attend_scores(
     if bias is not None:
         scores = scores + bias
     mask = combine(mask, window, scores.shape, scores.device)
-    weights, log_prob = normalizer(normalize)(scores, mask)
+    weights, *sampled = normalizer(normalize)(scores, mask)
     output = F.dropout(weights, dropout) @ value
-    return AttentionOutput(output, Weights.from_tensor(weights, log_prob))
+    return AttentionOutput(output, Weights.from_tensor(weights, *sampled))
 
 
 def attend_dots(

@@ -94,6 +94,14 @@ def gumbel(
     return (hard(noisy.detach(), mask) + (soft - soft.detach())).to(scores.dtype)
 
 
+class Drawn(NamedTuple):
+    """What a normalizer returns that samples: what is read, its log-probability if any, and what it was drawn from."""
+
+    weights: Tensor
+    log_prob: Tensor | None
+    probabilities: Tensor
+
+
 class Surrogate(NamedTuple):
     """The ``loss`` to minimize, and the ``baseline`` to pass to the next call."""
 
@@ -116,11 +124,12 @@ def reinforce(
         b' = decay · b + (1 − decay) · mean(reward)
 
     Args:
-        log_prob: log-probabilities of what was sampled, ``(B,)`` or with an axis of steps ``(B, L)``.
+        log_prob: log-probabilities of what was sampled (``weights.log_prob``), ``(B,)`` or with an axis of steps
+            ``(B, L)``.
         reward: higher is better; one per row ``(B,)``, or one per entry of ``log_prob``. No gradient passes.
         baseline: the moving average so far; it comes back updated and must not depend on this batch's samples.
         decay: how much of the old baseline is kept.
-        entropy: entropies of the weights, shaped like ``log_prob`` (``weights.entropy()``).
+        entropy: entropies of the probabilities, shaped like ``log_prob`` (``weights.entropy()``).
         entropy_weight: the weight of the entropy bonus.
     """
     if reward.dim() > log_prob.dim() or reward.shape != log_prob.shape[: reward.dim()]:

@@ -20,14 +20,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foci.functional.attend import NORMALIZERS, Normalizer
+from foci.functional.attend import NORMALIZERS, WITHOUT_CHANCE
 from foci.functional.kernels import location_aware as location_aware_kernel
 from foci.functional.kernels import source_gradients
 from foci.functional.kernels import word_by_word as word_by_word_kernel
 from foci.functional.kernels.gradients import differentiate
 from foci.functional.kernels.location_aware import LocationInputs, LocationOptions
 from foci.functional.kernels.operators import register
-from foci.functional.sample import best
 from foci.functional.scores import additive
 from foci.masks import masked_softmax
 from foci.torch_private import record_inside_operator
@@ -49,7 +48,7 @@ Step = Callable[[Tensor, Tensors, Tensors, StepOptions], tuple[Tensor, Tensors]]
 """``(carry, inputs at t, shared, options) -> (carry, outputs at t)``; axis 1 of inputs and outputs has size 1."""
 
 _SOFTMAX = StepOptions()
-_NORMALIZERS: Mapping[str, Normalizer] = {**NORMALIZERS, "best": best}
+_NORMALIZERS = {**NORMALIZERS, **WITHOUT_CHANCE}
 _FUSED = ("softmax", "sigmoid")
 """Normalizers that the kernel of ``location_aware`` has."""
 
@@ -165,8 +164,8 @@ def _readable(previous: Tensor, given: Sequence[Tensor], options: StepOptions) -
 def _weigh(scores: Tensor, previous: Tensor, given: Sequence[Tensor], options: StepOptions) -> tuple[Tensor, Tensors]:
     mask = _readable(previous, given, options)
     scores = scores if options.sharpening == 1.0 else scores * options.sharpening
-    weights, log_prob = _NORMALIZERS[options.normalize](scores, mask)
-    return weights.squeeze(1), (weights,) if log_prob is None else (weights, log_prob)
+    weights, *sampled = _NORMALIZERS[options.normalize](scores, mask)
+    return weights.squeeze(1), (weights, *(one for one in sampled if one is not None))
 
 
 def _run(

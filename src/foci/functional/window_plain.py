@@ -16,10 +16,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from foci.functional.sample import Drawn
 from foci.masks import masked_softmax
 
 WindowScore = Callable[[Tensor, Tensor], Tensor]
-WindowNormalizer = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
+WindowNormalizer = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None] | Drawn]
 
 
 class LocalWindow(NamedTuple):
@@ -43,8 +44,11 @@ def read(
     score: WindowScore,
     normalize: WindowNormalizer | None = None,
     dropout: float = 0.0,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the output ``(B, L, V)``, the weights ``(B, L, W)`` of the window, and the log-probability, if any."""
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Return the output ``(B, L, V)`` and the weights ``(B, L, W)`` of the window.
+
+    Of what was sampled also the log-probability and the probabilities, before any Gaussian.
+    """
     center, start, mask, radius, sigma = window
     size = key.shape[1]
     positions = start.unsqueeze(-1) + torch.arange(2 * radius + 1, device=start.device)
@@ -55,21 +59,22 @@ def read(
     if mask is not None and size:
         readable = readable & mask.expand(*start.shape, size).gather(-1, positions)
     scores = score(query.unsqueeze(2), gather_positions(key, positions))
+    sampled: list[Tensor | None] = []
     if normalize is None:
-        weights, log_prob = masked_softmax(scores, readable.unsqueeze(2)), None
+        weights = masked_softmax(scores, readable.unsqueeze(2))
     else:
-        weights, log_prob = normalize(scores, readable.unsqueeze(2))
-        log_prob = None if log_prob is None else log_prob.squeeze(2)
+        weights, *sampled = normalize(scores, readable.unsqueeze(2))
+    log_prob, probabilities, *_ = (*(None if one is None else one.squeeze(2) for one in sampled), None, None)
     if sigma is not None:
         gaussian = torch.exp(-distance.square() / (2 * sigma**2))
         weights = weights * gaussian.unsqueeze(2).to(weights.dtype)
     output = (F.dropout(weights, dropout) @ gather_positions(value, positions)).squeeze(2)
-    return output, weights.squeeze(2), log_prob
+    return output, weights.squeeze(2), log_prob, probabilities
 
 
 def read_dots(query: Tensor, key: Tensor, value: Tensor, window: LocalWindow, scale: float) -> tuple[Tensor, Tensor]:
     """Return output and weights for a softmax over ``scale · q · k``."""
-    output, weights, _ = read(query, key, value, window, lambda query, key: (query * scale) @ key.mT)
+    output, weights, *_ = read(query, key, value, window, lambda query, key: (query * scale) @ key.mT)
     return output, weights
 
 

@@ -101,14 +101,16 @@ def local(
     ``scale`` is that of scaled dot products, for which a kernel gathers no positions.
     """
     window = _window(query, key, value, center, mask, radius, sigma)
-    log_prob = None
+    log_prob = drawn_from = None
     if score is scaled_dot and normalize is None and dropout == 0.0:
         scale = default_scale(query) if scale is None else scale
         output, weights = kernels.window.read_dots(query, key, value, window, scale)
     else:
         score = score if scale is None else partial(scaled_dot, scale=scale)
-        output, weights, log_prob = window_plain.read(query, key, value, window, score, normalize, dropout)
-    return AttentionOutput(output, Weights(Windowed(weights, window.start, key.shape[1]), log_prob))
+        output, weights, log_prob, drawn_from = window_plain.read(query, key, value, window, score, normalize, dropout)
+    source = Windowed(weights, window.start, key.shape[1])
+    behind = None if drawn_from is None else Windowed(drawn_from, window.start, key.shape[1])
+    return AttentionOutput(output, Weights(source, log_prob, behind))
 
 
 def _window(

@@ -9,12 +9,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from foci.functional import attend
-from foci.functional.sample import best
+from foci.functional.sample import Drawn
 from foci.mechanisms.parts import Normalizer
 
-_WITHOUT_CHANCE = {"sample": "best", "gumbel": "hard"}
+_WITHOUT_CHANCE = {"sample": "best", "gumbel": "mode"}
 """What is read outside of training: the best position, without sampling."""
-_FUNCTIONS = {**attend.NORMALIZERS, "best": best}
+_FUNCTIONS = {**attend.NORMALIZERS, **attend.WITHOUT_CHANCE}
 
 
 class NamedNormalizer:
@@ -33,8 +33,8 @@ class NamedNormalizer:
 
     def __call__(
         self, scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None, training: bool
-    ) -> tuple[Float[Tensor, "... L S"], Tensor | None]:
-        """Return the weights, and the log-probability of what was sampled, None without sampling."""
+    ) -> tuple[Float[Tensor, "... L S"], Tensor | None] | Drawn:
+        """Return the weights and, of what was sampled, the log-probability and the probabilities; None without."""
         return (self._training if training else self._evaluation)(scores, mask)
 
     def __repr__(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from foci.functional.sample import Drawn
 from foci.outputs import AttentionOutput
 from foci.tracing import exportable
 
@@ -104,8 +105,11 @@ class Normalizer(Protocol):
 
     def __call__(
         self, scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None, training: bool
-    ) -> tuple[Float[Tensor, "... L S"], Tensor | None]:
-        """Return the weights, and the log-probability of what was sampled, None without sampling."""
+    ) -> tuple[Float[Tensor, "... L S"], Tensor | None] | Drawn:
+        """Return the weights, and the log-probability of what was sampled, None without sampling.
+
+        One that samples may return `Drawn`, so that the handle knows the probabilities too.
+        """
 
 
 @runtime_checkable
@@ -177,6 +181,6 @@ class Reading(NamedTuple):
         scores = self.score.compare(query, key, prepared)
         return scores if self.sharpening == 1.0 else scores * self.sharpening
 
-    def normalize(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the weights, and the log-probability of what was sampled."""
+    def normalize(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None] | Drawn:
+        """Return what the normalizer returns."""
         return self.normalizer(scores, mask, self.training)

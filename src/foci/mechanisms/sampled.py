@@ -12,7 +12,6 @@ Differs: outside of training the likeliest position is read, and nothing is samp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -26,33 +25,6 @@ from foci.mechanisms.parts import Memory
 from foci.outputs import AttentionOutput
 from foci.tracing import exportable
 from foci.weights import Weights
-from foci.weights.sources import ByWeights
-
-
-@exportable
-@dataclass(eq=False)
-class SampledWeights(ByWeights):
-    """The source of weights that were read, with the probabilities they were sampled by, both ``(B, L, S)``.
-
-    Where the weighted sum was read, both are the same.
-    """
-
-    parts = ("weights", "probabilities")
-    weights: Tensor
-    probabilities: Tensor
-
-    @property
-    def shape(self) -> torch.Size:
-        """``(B, L, S)``."""
-        return self.weights.shape
-
-    def rows(self, index: slice | Tensor) -> Tensor:
-        """Return these rows of what was read."""
-        return self.weights[..., index, :]
-
-    def heads(self, index: int | slice | Tensor) -> SampledWeights:
-        """Return the source of some heads only (axis 1)."""
-        return SampledWeights(self.weights[:, index], self.probabilities[:, index])
 
 
 @exportable
@@ -110,7 +82,7 @@ class SampledAttention(Attention):
         scores = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
         if not self.training:
             chosen, log_prob = best(scores, readable)
-            weights = Weights(SampledWeights(chosen, probabilities), log_prob)
+            weights = Weights.from_tensor(chosen, log_prob, probabilities)
             return AttentionOutput(chosen @ memory.value, weights, SampledState(attended.state, None))
         chosen, log_prob = categorical(scores, readable)
         expects = None if state is None else state.expects
@@ -118,7 +90,7 @@ class SampledAttention(Attention):
             expects = torch.rand(probabilities.shape[:-1].numel(), device=query.device) < self.expectation_share
         rows = expects.view(probabilities.shape[:-1])
         read = torch.where(rows.unsqueeze(-1), probabilities, chosen)
-        weights = Weights(SampledWeights(read, probabilities), log_prob.masked_fill(rows, 0.0))
+        weights = Weights.from_tensor(read, log_prob.masked_fill(rows, 0.0), probabilities)
         return AttentionOutput(read @ memory.value, weights, SampledState(attended.state, expects))
 
 
@@ -132,10 +104,4 @@ def probabilities_of(weights: Weights) -> Float[Tensor, "..."]:
         >>> weights.dense().tolist(), probabilities_of(weights).tolist()
         ([[[1.0, 0.0]]], [[[0.5, 0.5]]])
     """
-    source = weights.source
-    if isinstance(source, SampledWeights):
-        return source.probabilities
-    steps = getattr(source, "of", None)
-    if isinstance(steps, list) and steps and all(isinstance(step, SampledWeights) for step in steps):
-        return torch.cat([step.probabilities for step in steps], dim=-2)
-    return weights.dense()
+    return weights.probabilities.dense()

@@ -46,7 +46,6 @@ from foci.models.encoder_decoder import EncoderDecoder
 from foci.models.encoders.image_grid import Image, ImageGridEncoder, places
 from foci.models.options.images import AnnotationOptions, CaptionerOptions, GridAnnotationOptions
 from foci.weights import Weights
-from foci.weights.reductions import entropy_of_weights
 
 SMALL = "small"
 """The encoder that is trained with the rest; all others give features that were computed before."""
@@ -185,7 +184,7 @@ class Captioner(EncoderDecoder):
         if self.reward_weight and handle.log_prob is not None and self.training:
             rows = len(exists)
             surrogate = reinforce(handle.log_prob * exists, predicted.log_probs.sum(dim=1), self.baseline, decay=0.9)
-            entropy = (entropy_of_weights(probabilities_of(handle)).squeeze(-1) * exists).sum()
+            entropy = (handle.entropy() * exists).sum()
             terms["reinforce"] = self.reward_weight * rows * surrogate.loss
             terms["entropy"] = -self.entropy_weight * entropy
             self.baseline.copy_(surrogate.baseline)

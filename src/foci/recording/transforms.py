@@ -15,7 +15,6 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from foci import torch_private
 from foci.weights import Weights
-from foci.weights.sources import ByWeights
 
 
 def after_transforms(weights: Weights) -> Weights:
@@ -31,19 +30,20 @@ def after_transforms(weights: Weights) -> Weights:
     if not mapped:
         return weights
 
-    def compute(*tensors: Tensor) -> tuple[Tensor, ...]:
+    def compute(*tensors: Tensor) -> dict[str, Tensor]:
         filled: list[Any] = list(leaves)
         for place, tensor in zip(places, tensors):
             filled[place] = tensor
         one: Weights = tree_unflatten(filled, structure)
-        if isinstance(one.source, ByWeights):
-            one.source.renew_versions()
-        return (one.dense(),) if one.log_prob is None else (one.dense(), one.log_prob)
+        one.renew_versions()
+        behind = None if one.drawn_from is None else one.probabilities.dense()
+        found = {"weights": one.dense(), "log_prob": one.log_prob, "probabilities": behind}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
 
-    function: Callable[..., tuple[Tensor, ...]] = compute
+    function: Callable[..., dict[str, Tensor]] = compute
     for level in reversed(mapped):
         function = torch.func.vmap(function, in_dims=tuple(0 if level in of_tensor else None for of_tensor in axes))
-    return Weights.from_tensor(*function(*plain))
+    return Weights.from_tensor(**function(*plain))
 
 
 def _plain(tensor: Tensor, running: int) -> tuple[Tensor, Sequence[int]]:

@@ -34,6 +34,7 @@ class Weights:
     Args:
         source: what the weights are computed from.
         log_prob: for sampled (hard) attention, the log-probability of what was sampled, ``(…, L)``.
+        drawn_from: for sampled attention, what `probabilities` are computed from.
 
     Example:
         >>> import torch, foci
@@ -47,16 +48,22 @@ class Weights:
 
     source: Source
     log_prob: Tensor | None = None
+    drawn_from: Source | None = None
 
     @staticmethod
-    def from_tensor(weights: Tensor, log_prob: Tensor | None = None) -> Weights:
-        """Return a handle on weights that were already computed."""
-        return Weights(Dense(weights), log_prob)
+    def from_tensor(weights: Tensor, log_prob: Tensor | None = None, probabilities: Tensor | None = None) -> Weights:
+        """Return a handle on weights that were already computed, and on what they were sampled from."""
+        return Weights(Dense(weights), log_prob, None if probabilities is None else Dense(probabilities))
 
     @property
     def shape(self) -> torch.Size:
         """``(…, L, S)``: the shape of `dense`."""
         return self.source.shape
+
+    @property
+    def probabilities(self) -> Weights:
+        """The handle on the probabilities by which positions were sampled; of any other attention, its weights."""
+        return self if self.drawn_from is None else Weights(self.drawn_from)
 
     def __repr__(self) -> str:
         return f"Weights(shape={tuple(self.shape)}, from={type(self.source).__name__})"
@@ -101,8 +108,11 @@ class Weights:
         return positions.masked_fill(weights == 0.0, 0).squeeze(-1)
 
     def entropy(self) -> Float[Tensor, "..."]:
-        """Return the entropy of each row in nats: 0 if it attends to one position only, log S if to all equally."""
-        (entropy,) = self._by_pieces(lambda source, piece: (source.entropy(piece[1]),))
+        """Return the entropy of each row in nats: 0 if it attends to one position only, log S if to all equally.
+
+        Of sampled attention it is that of the `probabilities`.
+        """
+        (entropy,) = self.probabilities._by_pieces(lambda source, piece: (source.entropy(piece[1]),))
         return entropy.squeeze(-1)
 
     def mass(self, mask: Bool[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -124,12 +134,19 @@ class Weights:
         if isinstance(index, Tensor) and index.dim() == 0:
             index = int(index)
         log_prob = None if self.log_prob is None else self.log_prob[:, index]
-        return Weights(self.source.heads(index), log_prob)
+        drawn_from = None if self.drawn_from is None else self.drawn_from.heads(index)
+        return Weights(self.source.heads(index), log_prob, drawn_from)
 
     def mean_heads(self) -> Weights:
         """Return the handle ``(B, L, S)`` of the mean over heads."""
         self._need_heads("mean_heads")
-        return Weights(MeanHeads(self.source))
+        return Weights(MeanHeads(self.source), None, None if self.drawn_from is None else MeanHeads(self.drawn_from))
+
+    def renew_versions(self) -> None:
+        """Record the current state of the handle's own tensors as the unchanged one, after they were copied."""
+        for part in vars(self).values():
+            if isinstance(part, ByWeights | Weights):
+                part.renew_versions()
 
     def _need_heads(self, method: str) -> None:
         if len(self.shape) != 4:
@@ -176,8 +193,7 @@ def independent(weights: Weights, inputs: object) -> Weights:
     if all(copy is leaf for copy, leaf in zip(copies, leaves)):
         return weights
     copied: Weights = tree_unflatten(copies, structure)
-    if isinstance(copied.source, ByWeights):
-        copied.source.renew_versions()
+    copied.renew_versions()
     return copied
 
 

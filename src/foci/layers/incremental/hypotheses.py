@@ -44,13 +44,19 @@ def as_rows(weights: Weights) -> Weights:
     log_prob = weights.log_prob
     if log_prob is not None:
         log_prob = log_prob.movedim(-1, 1).flatten(0, 1).unsqueeze(-1)
-    return Weights(PerHypothesis(weights.source), log_prob)
+    drawn_from = None if weights.drawn_from is None else PerHypothesis(weights.drawn_from)
+    return Weights(PerHypothesis(weights.source), log_prob, drawn_from)
 
 
 def stack_steps(steps: list[Weights]) -> Weights:
     """Return one handle ``(B, T, S)`` on the weights ``(B, 1, S)`` of T steps."""
     logs = [step.log_prob for step in steps if step.log_prob is not None]
-    return Weights(StackedSteps([step.source for step in steps]), torch.cat(logs, dim=-1) if logs else None)
+    behind = [step.drawn_from for step in steps if step.drawn_from is not None]
+    return Weights(
+        StackedSteps([step.source for step in steps]),
+        torch.cat(logs, dim=-1) if logs else None,
+        StackedSteps(behind) if behind else None,
+    )
 
 
 @exportable

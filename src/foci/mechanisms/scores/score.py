@@ -150,10 +150,15 @@ def split_mask(mask: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tens
 
 
 def read_weights(reading: Reading, state: Tensor, outputs: tuple[Tensor, ...]) -> AttentionOutput:
-    """Return what the weights of the steps read; ``outputs`` are the weights, and a log-probability if any."""
-    weights, *log_prob = outputs
+    """Return what the weights of the steps read.
+
+    ``outputs`` are the weights, and of what was sampled the log-probability ``(B, L)`` and the probabilities, if any.
+    """
+    weights, *sampled = outputs
     output = F.dropout(weights, reading.dropout) @ reading.memory.value
-    return AttentionOutput(output, Weights.from_tensor(weights, log_prob[0] if log_prob else None), state)
+    log_prob = next((one for one in sampled if one.dim() == 2), None)
+    probabilities = next((one for one in sampled if one.dim() == 3), None)
+    return AttentionOutput(output, Weights.from_tensor(weights, log_prob, probabilities), state)
 
 
 def _step_name(reading: Reading) -> str:

@@ -22,7 +22,6 @@ from foci.decoding import DecoderInputs, Hypothesis
 from foci.errors import CheckpointError, ConfigError, DataError
 from foci.files import cache_folder
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
-from foci.mechanisms.sampled import probabilities_of
 from foci.metrics.attention import movement
 from foci.metrics.captions import caption_scores
 from foci.models.captioner import SMALL, CaptionedImages, Captioner, build_captioner
@@ -414,7 +413,7 @@ class Caption(Seq2SeqTask):
         predicted: TokenLogits = model(batch.to(device), None, torch.tensor(rows, dtype=torch.long, device=device))
         maps = {name: one for name, one in predicted.attentions.items() if name.endswith("cross")}
         if "decoder.cross" in maps and maps["decoder.cross"].log_prob is not None:
-            maps = {"decoder.probabilities": Weights.from_tensor(probabilities_of(maps["decoder.cross"])), **maps}
+            maps = {"decoder.probabilities": maps["decoder.cross"].probabilities, **maps}
         return maps
 
     def evaluate(
