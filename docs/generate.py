@@ -195,8 +195,8 @@ SETTINGS_HEAD = """\
 
 Written by `make docs` from the fields of the configurations, which hold each description once. `foci train TASK
 --print-config` prints them as a TOML file. A setting is given in such a file, as `--set model.num_heads=8`, or in
-Python as `foci.train(TASK, {"model": {"num_heads": 8}}, out=…)`; options of a call as flags, or as
-`options={"beam": 5}`. The tables of a task have the options of its
+Python as `foci.train(TASK, {"model": {"num_heads": 8}}, out=…)`; options of a call as flags, or as keywords of the
+loaded run: `run(text, beam_size=5)`. The tables of a task have the options of its
 default kind and preset; those of every other kind stand at the end, with the values they have without a preset.
 """
 

@@ -10,8 +10,8 @@ from foci.tasks.memorize.problems import PROBLEMS
 from recipes import data, speech, speech_tables, tables
 from recipes.recipe import Recipe, Row, Variant
 
-_SEARCH = {"beam": 5, "length_penalty": 1.0}
-_SUMMARY = {"beam": 5, "length_penalty": 1.0}
+_SEARCH = {"beam_size": 5, "length_penalty": 1.0}
+_SUMMARY = {"beam_size": 5, "length_penalty": 1.0}
 _ABSTRACT = {**_SUMMARY, "min_length": 10}
 _FROM_AESLC = {"training.init_from": "$FOCI_RUNS/aeslc-attention---copying-0", "training.learning_rate": 1e-3}
 _WIDE_EMBEDDINGS = {"model.encoder.embedding_init_range": 0.9, "model.decoder.embedding_init_range": 0.9}
@@ -25,7 +25,7 @@ _ABS = {
     },
     "training.learning_rate": 4e-3,
 }
-_CAPTION = {"beam": 5, "length_penalty": 0.6}
+_CAPTION = {"beam_size": 5, "length_penalty": 0.6}
 _ONE_REGION = {"model.double_weight": 0.0}
 _COVERAGE = {"model.decoder.coverage": True, "coverage.weight": 1.0, "coverage.start": 2100}
 _TEST2016 = ("$FOCI_DATA/multi30k/test_2016_flickr.en.gz", "$FOCI_DATA/multi30k/test_2016_flickr.de.gz")

@@ -59,14 +59,14 @@ def interval_cell(row: Row, name: str, scale: float = 1.0) -> str:
 def measure_translator(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
     """Return lower-cased BLEU, the speed of greedy decoding and of traces, and the entropy of the alignment."""
     records = records or []
-    options = {"beam": 5, "length_penalty": 1.0, "lowercase": True}
+    options = {"beam_size": 5, "length_penalty": 1.0, "lowercase": True}
     lower = run.evaluate(records, options=options)
     sources = [record["source"] for record in records]
     started = time.perf_counter()
-    produced = run.predict(sources[:200], options={"beam": 1}, trace=True)
+    produced = run.predict(sources[:200], options={"beam_size": 1}, trace=True)
     traced = time.perf_counter() - started
     started = time.perf_counter()
-    greedy = run.predict(sources, options={"beam": 1})
+    greedy = run.predict(sources, options={"beam_size": 1})
     seconds = time.perf_counter() - started
     tokenizer: Tokenizer = run.assets.target_tokenizer  # type: ignore[attr-defined]
     tokens = sum(len(row) for row in tokenizer.encode_many(one.output for one in greedy))
@@ -278,7 +278,7 @@ MAPS_MEASURED = 200
 def measure_captioner(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
     """Return the metrics of the validation images, how maps move in produced captions, and the memory of training."""
     splits = run.task.read(lambda text: None)
-    options = {"beam": 5}
+    options = {"beam_size": 5}
     valid = run.evaluate([one._asdict() for one in splits.valid], options=options)
     records = [{"image": one.image} for one in splits.test]
     started = time.perf_counter()

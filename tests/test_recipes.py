@@ -335,7 +335,7 @@ def test_a_row_about_translation_has_its_figures(recipes, tmp_path, monkeypatch)
     }
     recipe = replace(
         program.RECIPES["multi30k"],
-        variants={"tiny": Variant(small, {"beam": 2})},
+        variants={"tiny": Variant(small, {"beam_size": 2})},
         test=(str(tmp_path / "a"), str(tmp_path / "b")),
     )
     row = runner.run("multi30k", recipe, runner.Job("tiny", 1), tmp_path / "runs", 5.0)

@@ -6,7 +6,7 @@
     weights.topk(3)
 
     foci.train("translate", {"data": {"source": "a.en", "target": "a.de"}}, out="runs/x")
-    foci.load("runs/x").predict(["A man rides a bike."])
+    foci.load("runs/x")("A man rides a bike.", beam_size=5)
 
 Every name below is stable; docs/design.md describes how they fit together. Each is imported on first use, so that
 `import foci` and the help of the command line do not load torch.

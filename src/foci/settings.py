@@ -88,7 +88,7 @@ def settings(kind: type[Made]) -> type[Made]:
 
     @wraps(validated)
     def checked(self: Any, **values: Any) -> None:
-        _refuse_flags(made, values, made.__name__)
+        _refuse_others(made, values, made.__name__)
         try:
             validated(self, **values)
         except ValidationError as error:
@@ -111,7 +111,7 @@ def build(kind: type[Made], tables: Mapping[str, Any], origin: str) -> Made:
     """
     if isinstance(tables, kind):
         return tables
-    _refuse_flags(kind, tables, origin)
+    _refuse_others(kind, tables, origin)
     values = parsed(tables)
     adapter: TypeAdapter[Made] = _adapter(kind)
     try:
@@ -124,21 +124,31 @@ def build(kind: type[Made], tables: Mapping[str, Any], origin: str) -> Made:
         raise _config_error(kind, first, origin, values) from first
 
 
-def _refuse_flags(kind: type[Any], tables: Mapping[str, Any], origin: str, *above: str) -> None:
-    """Raise where true or false is given for a number: pydantic would take it for 1 or 0."""
+def _refuse_others(kind: type[Any], tables: Mapping[str, Any], origin: str, *above: str) -> None:
+    """Raise where a text, true or false is given for a number: pydantic would take it for one."""
     for name, value in tables.items():
         hint = _hints(kind).get(name)
         inner = _tables(hint)
         if inner and isinstance(value, Mapping):
             for table in inner if len(inner) == 1 else [one for one in inner if _tag(one) == value.get("kind")]:
-                _refuse_flags(table, value, origin, *above, name)
+                _refuse_others(table, value, origin, *above, name)
             continue
+        if get_origin(hint) in (dict, Mapping):
+            hint = get_args(hint)[1]
         types = _types(hint)
         if isinstance(value, Text):
             value = str(value) if str in types else value.value
-        if not {int, float}.isdisjoint(types) and bool not in types and _has_flag(value):
-            path = ".".join((*above, name))
-            raise ConfigError(f"{origin}: {path} is {_short(value)}, expected a number, not true or false.")
+            accepted: tuple[Any, ...] = (str,)  # what is typed may be a number or one of the choices
+        else:
+            own = any(isinstance(one, BeforeValidator) for one in types)  # that reads a text itself
+            accepted = (str,) if own or str in types else ()
+        accepted += (bool,) if bool in types else ()
+        if {int, float}.isdisjoint(types):
+            continue
+        for one in _entries(value):
+            if isinstance(one, bool | str) and not isinstance(one, accepted) and one not in types - {0, 1}:
+                path, what = ".".join((*above, name)), "a text" if isinstance(one, str) else "true or false"
+                raise ConfigError(f"{origin}: {path} is {_short(value)}, expected a number, not {what}.")
 
 
 def _types(hint: Any) -> set[Any]:
@@ -146,10 +156,14 @@ def _types(hint: Any) -> set[Any]:
     return {hint} if not get_args(hint) else {one for part in get_args(hint) for one in _types(part)}
 
 
-def _has_flag(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_has_flag, value.values()))
-    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_has_flag, value)))
+def _entries(value: Any) -> Iterator[Any]:
+    """Yield a value; of a list or a mapping, its values."""
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else None
+    if parts is None:
+        yield value
+    else:
+        for part in parts:
+            yield from _entries(part)
 
 
 @_once

@@ -185,7 +185,7 @@ def test_hints_can_be_typed_into_a_shell(run, capsys):
 
 def test_a_run_that_is_not_there(tmp_path, capsys):
     for command in ("predict", "evaluate"):
-        assert main([command, str(tmp_path / "none"), "x", "--beam", "3"]) == 1
+        assert main([command, str(tmp_path / "none"), "x", "--beam-size", "3"]) == 1
         assert "none: is no run (no config.json). Name the folder that training wrote" in capsys.readouterr().err
         assert main([command, "--help"]) == 0
         assert f"foci {command} RUN --help" in " ".join(capsys.readouterr().out.split())

@@ -9,7 +9,7 @@ from torch import nn
 
 import foci
 from foci.catalog import MECHANISMS
-from foci.errors import ShapeError
+from foci.errors import ConfigError, ShapeError
 
 EVERY = list(MECHANISMS)
 
@@ -147,6 +147,23 @@ def test_record_sees_it(name):
     assert found
     if card(name).family != "memory":
         assert any(torch.equal(w.dense(), result.weights.dense()) for w in found)
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name != "multi_head"])
+def test_every_argument_shows_in_the_repr(name):
+    row = MECHANISMS[name]
+
+    def changed(key, value):
+        larger = value + 2 if isinstance(value, int) else tuple(one + 1 for one in value)
+        try:
+            return row.builder(**{**row.example, key: larger})
+        except ConfigError:  # query and key have one size
+            return row.builder(**{**row.example, "query_dim": larger, "key_dim": larger})
+
+    others = [changed(key, value) for key, value in row.example.items()]
+    others += [row.builder(**row.arguments(variant)) for variant in row.variants]
+    printed = repr(row.builder(**row.example))
+    assert all(repr(other) != printed for other in others), printed
 
 
 def test_unknown_names_list_the_near_ones():

@@ -161,6 +161,33 @@ def test_save_and_load_predict_the_same(trained):
     inputs = inputs_of(first, 3)
     assert [plain(one) for one in first.predict(inputs)] == [plain(one) for one in second.predict(inputs)]
     assert first.predict([]) == []
+    assert plain(first(inputs[0])) == plain(first.predict(inputs[:1])[0])
+    assert [plain(one) for one in first(inputs)] == [plain(one) for one in first.predict(inputs)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_run_predicts_in_every_precision(trained, dtype):
+    _, folder = trained
+    run, other = foci.load(folder), foci.load(folder, dtype=dtype)
+    assert {one.dtype for one in other.model.parameters()} == {dtype}
+    inputs = inputs_of(run, 2)
+    for one, expected in zip(other.predict(inputs), run.predict(inputs)):
+        assert (one.score is None) == (expected.score is None)
+        assert one.score is None or math.isfinite(one.score)
+        if dtype == torch.float64:
+            assert close(plain(one), plain(expected))
+
+
+def test_a_run_says_what_it_is(trained):
+    task, folder = trained
+    run = foci.load(folder)
+    text = repr(run)
+    count = sum(one.numel() for one in run.model.parameters())
+    assert f"task: {task}" in text
+    assert f"{type(run.model).__name__} with {count:,} parameters, float32 on cpu" in text
+    assert f"loss {run.metrics['loss']:.4g}" in text
+    assert all(label in text for label in getattr(run.assets, "labels", ())[:10])
+    assert ("languages: en → de" in text) == (task == "translate")
 
 
 def close(one, other):

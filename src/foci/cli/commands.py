@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, CycloptsError, CycloptsPanel, Parameter
 
 from foci.printable import printable
-from foci.tasks import TASKS
+from foci.tasks import every, row_of
 
 if TYPE_CHECKING:
     from foci.tasks.frame.task import Task
@@ -88,7 +88,8 @@ def usage_error(error: CycloptsError) -> Any:
 def run_tasks(name: str, help: str, make: Callable[[str], Callable[..., int | None]], tokens: Sequence[str]) -> None:
     """Parse the tokens of a command that has one subcommand per task; only the named one is made."""
     app = App(name=f"foci {name}", help=help, version_flags=[], result_action="return_value")
-    for task, row in TASKS.items():
+    named = {task: row_of(task) for task in tokens[:1] if not task.startswith("-")}
+    for task, row in (named or every()).items():
         app.command(make(task) if task in tokens[:1] else lambda: None, name=task, help=row.summary)
     app(list(tokens), exit_on_error=False, error_formatter=usage_error)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from foci.cli.commands import SET, Flag, Given, make_command, run_tasks, typed
 from foci.printable import printable
-from foci.tasks import TASKS
+from foci.tasks import row_of
 
 if TYPE_CHECKING:
     from foci.tasks.frame.predictor import Predictor
@@ -37,7 +37,7 @@ def _command(name: str) -> Callable[..., int | None]:
 
     out = "The folder in which each task has its own, with the run, a picture and a page. Default: demo."
     flags = [Flag("out", out, Path), Flag("steps", "Training steps."), *task_flags(name), SET]
-    return make_command(command, f"{TASKS[name].summary} On built-in data.", [], flags)
+    return make_command(command, f"{row_of(name).summary} On built-in data.", [], flags)
 
 
 def demo(kind: type[Task], given: Given) -> None:

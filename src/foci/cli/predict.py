@@ -36,7 +36,7 @@ _FLAGS = [
 ]
 _RUN = argument("run", "The folder that training wrote.", Path)
 _INPUTS = argument("inputs", "The inputs; without any or a file, or with -, standard input is read.", many=True)
-_EPILOGUE = "`foci predict RUN --help` also lists the options of the run's task, such as --beam."
+_EPILOGUE = "`foci predict RUN --help` also lists the options of the run's task, such as --beam-size."
 
 
 def main(tokens: Sequence[str]) -> int | None:

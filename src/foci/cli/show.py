@@ -52,7 +52,7 @@ _FLAGS = [
     Flag("checkpoint", "Of a run: auto (averaged, else best), best, last, averaged, or the name of one."),
 ]
 _WHAT = argument("what", "A run's folder and inputs; or a saved trace; or, with --hf, texts alone.", many=True)
-_EPILOGUE = "`foci show RUN --help` also lists the options of the run's task, such as --beam."
+_EPILOGUE = "`foci show RUN --help` also lists the options of the run's task, such as --beam-size."
 
 
 def main(tokens: Sequence[str]) -> None:

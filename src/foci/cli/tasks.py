@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from foci.tasks import TASKS
+from foci.tasks import every
 
 
 def show_tasks() -> None:
     """List the tasks: what `foci train` can train."""
-    width = max(map(len, TASKS))
-    for name, row in TASKS.items():
+    known = every()
+    width = max(map(len, known))
+    for name, row in known.items():
         print(f"{name:{width}}  {row.summary}")
     print("\nfoci demo TASK trains one on built-in data; foci train TASK --help describes how to use your own.")

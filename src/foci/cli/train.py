@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from foci.cli.commands import SET, Flag, Given, argument, make_command, run_tasks, typed
 from foci.printable import printable
-from foci.tasks import TASKS
+from foci.tasks import row_of
 
 if TYPE_CHECKING:
     from foci.tasks.frame.task import Task
@@ -33,7 +33,7 @@ def _command(name: str) -> Callable[..., int | None]:
     def command(config: Path | None, given: Given) -> None:
         train(name, config, given)
 
-    doc = f"{TASKS[name].summary}\n\nEvery setting with its default: foci train {name} --print-config."
+    doc = f"{row_of(name).summary}\n\nEvery setting with its default: foci train {name} --print-config."
     config = argument("config", "A TOML file with settings; flags and --set override it.", Path, required=False)
     return make_command(command, doc, [config], [_OUT, *task_flags(name), SET, _INIT, _RESUME, _PRINT, _SCHEMA])
 
@@ -78,7 +78,7 @@ def train(name: str, config: Path | None, given: Given) -> None:
     if "print_config" in given:
         tables.pop("task", None)
         made = configs.configure(kind, tables, origin)
-        print(configs.commented_toml(made, f"Settings of foci train {name}: {TASKS[name].summary}", tables), end="")
+        print(configs.commented_toml(made, f"Settings of foci train {name}: {row_of(name).summary}", tables), end="")
         return
     out = given.get("out")
     if out is None:

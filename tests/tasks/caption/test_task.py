@@ -94,7 +94,7 @@ def test_figures_and_where_words_look_by_loops(run):
 
 
 def test_a_trace_has_the_regions_of_every_word_and_hard_attention_its_probabilities(run):
-    (one,) = run.predict(["drawn:several/test/0/1"], trace=True, options={"beam": 2, "n_best": 2})
+    (one,) = run.predict(["drawn:several/test/0/1"], trace=True, options={"beam_size": 2, "n_best": 2})
     trace = one.trace
     assert len(one.alternatives) == 1
     assert list(trace.attentions) == ["decoder.probabilities", "decoder.cross"]

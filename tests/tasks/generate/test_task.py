@@ -119,7 +119,7 @@ def test_pieces_join_to_the_prediction(run, options):
         assert stop not in whole.output
     if "stop" not in options:
         assert len(pieces) > 10  # as they come
-    assert predictor.stream("the c", options={"beam": 2}) is None
+    assert predictor.stream("the c", options={"beam_size": 2}) is None
 
 
 def test_stop_strings_end_the_text_before_them(run):
@@ -144,7 +144,7 @@ def test_samples_differ_and_one_seed_gives_the_same(run):
 def test_a_beam_finds_a_text_at_least_as_likely_as_greedy(run):
     predictor = load(run)
     (greedy,) = predictor.predict(["the "], options={"temperature": 0, "max_new_tokens": 24})
-    (best,) = predictor.predict(["the "], options={"beam": 6, "n_best": 3, "max_new_tokens": 24})
+    (best,) = predictor.predict(["the "], options={"beam_size": 6, "n_best": 3, "max_new_tokens": 24})
     assert best.details["log_prob"] >= greedy.details["log_prob"] - 1e-4
     assert [best.score, *(one.score for one in best.alternatives)] == sorted(
         [best.score, *(one.score for one in best.alternatives)], reverse=True
@@ -323,7 +323,7 @@ def test_options_that_do_not_fit_are_named(run):
     predictor = load(run)
     for options, message in (
         ({"temperature": -1}, "temperature is -1"),
-        ({"beam": 2, "n_best": 3}, "n_best is 3, expected at most beam=2"),
+        ({"beam_size": 2, "n_best": 3}, "n_best is 3, expected at most beam_size=2"),
         ({"stop": [""]}, "stop holds an empty text"),
         ({"top_p": 0}, "top_p is 0"),
         ({"min_p": 1.5}, "min_p is 1.5"),

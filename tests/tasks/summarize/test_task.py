@@ -68,7 +68,7 @@ def predictor(run):
 def test_words_outside_the_vocabulary_are_copied_by_their_own_text(predictor):
     records = notes(7, 40)
     assert len(predictor.assets.tokenizer) == 14
-    for options in ({"beam": 1}, {"beam": 3}, {"temperature": 0.01}, {"int8": True}):
+    for options in ({"beam_size": 1}, {"beam_size": 3}, {"temperature": 0.01}, {"int8": True}):
         found = predictor.predict([record["source"] for record in records], options=options)
         right = [one.output == record["target"] for one, record in zip(found, records)]
         assert sum(right) >= 36, options
@@ -123,8 +123,8 @@ def test_truncation_is_counted_and_noted(tmp_path):
 
 def test_figures_are_those_of_the_predictions(predictor):
     records = [{**record, "references": ["about nothing", "other words"]} for record in notes(5, 12)]
-    evaluation = predictor.evaluate(records, options=SummarizeEvaluateOptions(beam=2, lead=1))
-    produced = [one.output for one in predictor.predict(records, options={"beam": 2})]
+    evaluation = predictor.evaluate(records, options=SummarizeEvaluateOptions(beam_size=2, lead=1))
+    produced = [one.output for one in predictor.predict(records, options={"beam_size": 2})]
     one = [rouge(compared_words(text), compared_words(record["target"])) for text, record in zip(produced, records)]
     for kind in ("rouge1", "rouge2", "rougeL"):
         assert evaluation.metrics[kind] == pytest.approx(100 * sum(each[kind].f for each in one) / 12)
@@ -197,7 +197,7 @@ def test_every_model_learns_with_and_without_copying(kind, copy):
         optimizer.step()
     assert losses[-1] < losses[0]
     records = [{"source": "the qqq of zzz"}]
-    (made,) = task.predict(model.eval(), assets, records, task.Options(beam=1), False, lambda count: None)
+    (made,) = task.predict(model.eval(), assets, records, task.Options(beam_size=1), False, lambda count: None)
     assert "\N{REPLACEMENT CHARACTER}" not in made.output  # <unk> is never produced
 
 
@@ -231,7 +231,7 @@ def test_translation_copies_too(tmp_path):
 
 
 def test_the_command_line(run, tmp_path, capsys):
-    assert foci_cli.main(["predict", str(run), "a note from x to y about zugzug today", "--beam", "2"]) == 0
+    assert foci_cli.main(["predict", str(run), "a note from x to y about zugzug today", "--beam-size", "2"]) == 0
     assert "about" in capsys.readouterr().out
     assert (
         foci_cli.main(["show", str(run), "a note from x to y about zugzug today", "--png", str(tmp_path / "a.png")])

@@ -267,7 +267,7 @@ def test_long_recordings_are_cut_at_silences_with_their_offsets_kept(run, tmp_pa
 def test_any_segment_of_a_long_recording_is_shown(run, tmp_path):
     path = wav(tmp_path / "long.wav", "EE", "TT", "MM", "II", gap=1.0)
     whole = SpeechReader(filter_bank(run.config.features)).sound(path).samples
-    options = {"max_segment_seconds": 3.0, "beam": 1}
+    options = {"max_segment_seconds": 3.0, "beam_size": 1}
     (plain,) = run.predict([path], options=options)
     segments = plain.details["segments"]
     ends = [*(segment["start"] for segment in segments[1:]), plain.details["seconds"]]
@@ -402,13 +402,13 @@ def test_noise_tones_and_silence_have_no_transcript(run, tmp_path, capsys):
 
 def test_a_higher_rate_and_n_best(run, tmp_path):
     path = str(write_sound(tmp_path / "a.flac", Sound(np.repeat(sound_of("morse:SOS").samples, 2), 16000)))
-    (found,) = run.predict([path], options={"beam": 3, "n_best": 3})
+    (found,) = run.predict([path], options={"beam_size": 3, "n_best": 3})
     assert len(found.alternatives) == 2
     scores = [found.score, *(one.score for one in found.alternatives)]
     assert scores == sorted(scores, reverse=True)
     low = str(write_sound(tmp_path / "low.wav", Sound(sound_of("morse:SOS").samples[::2], 4000)))
     assert "4,000 samples per second" in run.predict([low])[0].details["notes"][0]
-    with pytest.raises(ConfigError, match="n_best is 9, expected at most beam = 4"):
+    with pytest.raises(ConfigError, match="n_best is 9, expected at most beam_size = 4"):
         run.predict([path], options={"n_best": 9})
     with pytest.raises(
         ConfigError, match="n_best is 2 with output_format = 'ctm', which has one transcript per recording"

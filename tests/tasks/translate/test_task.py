@@ -74,7 +74,7 @@ def test_a_run_holds_everything_and_learns(run):
     assert {"config.json", "environment.json", "metrics.jsonl", "checkpoints"} <= names
     assert {"source_tokenizer.json", "target_tokenizer.json"} <= names
     translator = load(run)
-    predictions = translator.predict(["one red house", "five trees", "blue tree"], options=SearchOptions(beam=3))
+    predictions = translator.predict(["one red house", "five trees", "blue tree"], options=SearchOptions(beam_size=3))
     assert predictions[0].output == "Haus rot eins"
     assert predictions[2].output == "Baum blau"
     assert all(math.isfinite(prediction.score) for prediction in predictions)
@@ -90,7 +90,7 @@ def test_predictions_come_in_order_and_do_not_depend_on_the_batch(run):
 
 
 def test_a_trace_has_the_weights_of_every_produced_token(run):
-    (prediction,) = load(run).predict(["one red house"], trace=True, options=SearchOptions(beam=3, n_best=2))
+    (prediction,) = load(run).predict(["one red house"], trace=True, options=SearchOptions(beam_size=3, n_best=2))
     assert len(prediction.alternatives) == 1
     for translation in (prediction, *prediction.alternatives):
         trace = translation.trace
@@ -212,7 +212,7 @@ def test_every_model_trains_and_predicts(kind, tmp_path):
     }
     train("translate", tables, out=tmp_path / "run", **SILENT)
     (prediction,) = load(tmp_path / "run").predict(
-        ["one red house"], trace=True, options=SearchOptions(beam=2, max_length=5)
+        ["one red house"], trace=True, options=SearchOptions(beam_size=2, max_length=5)
     )
     assert prediction.trace.alignment().shape[1] == len(prediction.trace.axes["source"].labels)
 
@@ -368,7 +368,7 @@ def test_a_folder_is_never_overwritten(run, tmp_path):
 
 
 def test_command_line(run, tmp_path, capsys, monkeypatch):
-    assert foci_cli.main(["predict", str(run), "one red house", "--set", "beam=2"]) == 0
+    assert foci_cli.main(["predict", str(run), "one red house", "--set", "beam_size=2"]) == 0
     assert capsys.readouterr().out == "Haus rot eins\n"
     assert foci_cli.main(["predict", str(run), "blue tree", "--n-best", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -377,7 +377,7 @@ def test_command_line(run, tmp_path, capsys, monkeypatch):
     assert foci_cli.main(["predict", str(run), "blue tree", "--n-best", "2"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     data = write_corpus(tmp_path)
-    assert foci_cli.main(["evaluate", str(run), data["path"], data["target"], "--json", "--set", "beam=1"]) == 0
+    assert foci_cli.main(["evaluate", str(run), data["path"], data["target"], "--json", "--set", "beam_size=1"]) == 0
     assert json.loads(capsys.readouterr().out)["exact"] > 0.8
     flags = ["--model", "rnn", "--set", "training.max_steps=1", "--set", "tokenizer.size=300"]
     files = ["--data", data["path"], "--target", data["target"]]
@@ -390,12 +390,12 @@ def test_command_line(run, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--beam", "0"], "beam is 0"),
-        (["--set", "baem=2"], "baem is not known. Did you mean 'beam'"),
+        (["--beam-size", "0"], "beam_size is 0"),
+        (["--set", "beam_szie=2"], "beam_szie is not known. Did you mean 'beam_size'"),
         (["--top-k", "3"], "they need a temperature"),
         (["--coverage-penalty", "nan"], "coverage_penalty is nan"),
-        (["--n-best", "6"], "n_best is 6, expected at most beam=5"),
-        (["--baem", "2"], "--beam"),
+        (["--n-best", "6"], "n_best is 6, expected at most beam_size=5"),
+        (["--beam-szie", "2"], "--beam-size"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(run, flags, message, capsys):
@@ -412,7 +412,7 @@ def test_unknown_tokenize_is_an_error(run):
 
 def test_a_trace_is_what_the_steps_of_decoding_read(run):
     translator = load(run)
-    (prediction,) = translator.predict(["one red house"], trace=True, options=SearchOptions(beam=3))
+    (prediction,) = translator.predict(["one red house"], trace=True, options=SearchOptions(beam_size=3))
     ids = torch.tensor([translator.assets.source_tokenizer.encode("one red house").ids])
     produced = translator.assets.target_tokenizer.encode(prediction.output).ids
     read = []

@@ -49,6 +49,10 @@ class MultiStepAttention(nn.Module):
         self.scale_by_length = scale_by_length
         self.layer = nn.Linear(query_dim, key_dim)
 
+    def extra_repr(self) -> str:
+        """Return the option, for printing."""
+        return f"scale_by_length={self.scale_by_length}"
+
     def forward(
         self,
         query: Float[Tensor, "#B L Dq"],

@@ -105,6 +105,14 @@ class NeuralTuringMemory(nn.Module):
             bound = 1 / math.sqrt(num_slots + slot_dim)
             self.first_memory = nn.Parameter(torch.empty(num_slots, slot_dim).uniform_(-bound, bound))
 
+    def extra_repr(self) -> str:
+        """Return the arguments it was made with, for printing."""
+        return (
+            f"num_slots={self.num_slots}, slot_dim={self.slot_dim}, num_read_heads={self.num_read_heads}, "
+            f"num_write_heads={self.num_write_heads}, shift_width={self.shift_width}, "
+            f"initial_memory={self.initial_memory!r}"
+        )
+
     def forward(
         self, input: Float[Tensor, "B D"], state: MemoryState | None = None
     ) -> tuple[Float[Tensor, "B RM"], MemoryState]:

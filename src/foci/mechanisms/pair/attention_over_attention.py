@@ -56,6 +56,10 @@ class AttentionOverAttention(nn.Module):
         check_sizes("AttentionOverAttention", value_dim=value_dim)
         self.value_dim = value_dim
 
+    def extra_repr(self) -> str:
+        """Return the size, for printing."""
+        return f"value_dim={self.value_dim}"
+
     def forward(
         self,
         left: Float[Tensor, "B S D"],

@@ -38,6 +38,10 @@ class Concat(TanhScore):
         self.weight = nn.Parameter(torch.empty(hidden_dim, query_dim + key_dim))
         nn.init.xavier_uniform_(self.weight)
 
+    def extra_repr(self) -> str:
+        """Return the sizes, for printing."""
+        return f"{super().extra_repr()}, hidden_dim={self.weight.shape[0]}"
+
     def project_query(self, query: Float[Tensor, "#B L Dq"]) -> Float[Tensor, "#B L A"]:
         """Return ``W_q q``, with the left columns of W."""
         return query @ self.weight[:, : query.shape[-1]].mT

@@ -48,6 +48,10 @@ class Location(ScoreModule):
             )
         return cls(sizes.query_dim, sizes.key_dim, max_length=sizes.max_length)
 
+    def extra_repr(self) -> str:
+        """Return the sizes, for printing."""
+        return f"{super().extra_repr()}, max_length={self.weight.shape[0]}"
+
     @property
     def projected_dim(self) -> int | None:
         """The size of the query."""

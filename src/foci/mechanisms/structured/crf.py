@@ -133,7 +133,7 @@ class CRF(nn.Module):
     def extra_repr(self) -> str:
         """Return the arguments it was made with."""
         given = [name for name in Constraints._fields if getattr(self, name) is not None]
-        return ", ".join([str(self.num_tags), *given])
+        return ", ".join([f"num_tags={self.num_tags}", *given])
 
     def forward(self, value: Float[Tensor, "B T K"], mask: Bool[Tensor, "B T"] | None = None) -> AttentionOutput:
         """Return the probability of each tag at each step as weights, and their sum over the steps."""

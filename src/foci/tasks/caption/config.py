@@ -146,7 +146,7 @@ class CaptionConfig(TaskConfig):
 class CaptionOptions(SearchOptions):
     """How captions are searched for."""
 
-    beam: Annotated[int, Ge(1)] = 3
+    beam_size: Annotated[int, Ge(1)] = 3
     max_length: Annotated[int, Ge(1)] | None = None
     """Longest caption in tokens. Default: data.max_words of the run."""
     batch_tokens: Annotated[int, Gt(0)] = 2048

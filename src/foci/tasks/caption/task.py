@@ -285,7 +285,7 @@ class Caption(Seq2SeqTask):
 
     def validate(self, model: nn.Module, held_out: _HeldOut) -> dict[str, float]:
         """Return nats per token, their exponential, and the metrics of greedy captions of the first images."""
-        options = self.limited(CaptionOptions(beam=1, max_length=self.config.data.max_words))
+        options = self.limited(CaptionOptions(beam_size=1, max_length=self.config.data.max_words))
         texts, references = [], held_out.references
         for numbers in self._in_batches([*references], options):
             for number, found in zip(numbers, self.search(model, held_out.sources, numbers, options)):

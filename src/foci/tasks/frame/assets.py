@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, get_type_hints
 
@@ -10,6 +10,9 @@ from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from foci.data.tokenizer import Tokenizer
 from foci.errors import CheckpointError
+
+_LISTED = 10
+"""Names that a description lists of a longer list."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,20 @@ class Assets:
 
     def check(self) -> None:
         """Raise a ValueError if fields do not fit together."""
+
+    def describe(self) -> dict[str, str]:
+        """Return in words what has a size: labels by their names, tokenizers and vocabularies by their entries."""
+        values = ((one.name, getattr(self, one.name)) for one in fields(self))
+        return {name: text for name, value in values if isinstance(value, Sized) and (text := _counted(value))}
+
+
+def _counted(value: Sized) -> str:
+    """Return how many names there are, and the first of them; or how many entries; nothing for a text or numbers."""
+    if not isinstance(value, str | tuple):
+        return f"{len(value):,} entries"
+    if not value or isinstance(value, str) or not all(isinstance(name, str) for name in value):
+        return ""
+    return f"{len(value):,} ({', '.join([*value[:_LISTED], *['…'] * (len(value) > _LISTED)])})"
 
 
 def _found(read: Callable[[str], str], name: str, kind: Any, may_be_missing: bool) -> list[Any]:

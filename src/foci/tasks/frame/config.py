@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from foci.encodings import decode
-from foci.errors import ConfigError, unknown_name
+from foci.errors import ConfigError
 from foci.files import read_bytes
 from foci.options import from_preset
 from foci.settings import Text, build, describe, merge, parsed, to_tables, value_at
-from foci.tasks import TASKS
+from foci.tasks import row_of
 from foci.training.options import TrainingOptions
 
 
@@ -115,10 +115,13 @@ def kind_of(model: Mapping[str, Any], part: str, default: str) -> str:
 
 
 def find_config(name: str) -> type[TaskConfig]:
-    """Return the settings of a task by its name; torch is not imported."""
-    if name not in TASKS:
-        raise unknown_name("task", name, TASKS)
-    found: type[TaskConfig] = getattr(import_module(f"foci.tasks.{name}.config"), f"{TASKS[name].title}Config")
+    """Return the settings of a task by its name; of foci's own tasks torch is not imported."""
+    row = row_of(name)
+    if row.home:
+        from foci.tasks.frame.task import find
+
+        return find(name).Config
+    found: type[TaskConfig] = getattr(import_module(f"foci.tasks.{name}.config"), f"{row.title}Config")
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import nn
@@ -15,6 +15,7 @@ from torch import nn
 from foci.data.lines import text_encoding
 from foci.errors import CheckpointError, ConfigError, DataError, FociError, TrainingError, near_names
 from foci.files import read_text
+from foci.printable import printable
 from foci.settings import build
 from foci.tasks.frame import baselines, held_out
 from foci.tasks.frame.assets import Assets
@@ -31,6 +32,7 @@ from foci.tasks.frame.task import (
     silent,
 )
 from foci.training.checkpoint import AVERAGED, Checkpoints, check_fits, load_weights, read_state
+from foci.training.progress import metrics_text
 from foci.training.run_folder import read_config
 
 EMPTY = "the input is empty, so nothing was predicted"
@@ -45,11 +47,56 @@ class Predictor:
         assets: derived from the training data.
         model: the trained model; it is put into evaluation mode.
         checkpoint: which of its weights these are, for messages.
+        metrics: those of their validation.
+
+    Call it with one input for one prediction, or with several for a list; options of the task are keywords:
+    ``run("one text")``, ``run(["a", "b"], beam_size=5)``. `predict` is the same for lists.
     """
 
-    def __init__(self, path: Path, task: Task, assets: Assets, model: nn.Module, checkpoint: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        task: Task,
+        assets: Assets,
+        model: nn.Module,
+        checkpoint: str,
+        metrics: Mapping[str, float],
+    ) -> None:
         self.path, self.task, self.assets, self.checkpoint = path, task, assets, checkpoint
-        self.model = model.eval()
+        self.model, self.metrics = model.eval(), metrics
+
+    def __repr__(self) -> str:
+        weights = [*self.model.parameters()]
+        kinds = ", ".join(sorted({f"{one.dtype} on {one.device}".removeprefix("torch.") for one in weights}))
+        validated = {name: value for name, value in self.metrics.items() if "/" not in name}
+        facts = {
+            "task": f"{self.task.name}, from {', '.join(one.name for one in self.task.inputs)}",
+            "model": f"{type(self.model).__name__} with {sum(one.numel() for one in weights):,} parameters, {kinds}",
+            "checkpoint": self.checkpoint,
+            **self.task.describe(self.assets),
+            "validation": metrics_text(validated) or "none",
+        }
+        return "\n".join(
+            [f"Predictor of {printable(self.path)}", *(f"  {k}: {printable(v)}" for k, v in facts.items())]
+        )
+
+    @overload
+    def __call__(self, inputs: str | int | Mapping[str, Any], *, trace: bool = False, **options: Any) -> Prediction: ...
+    @overload
+    def __call__(self, inputs: Iterable[Any], *, trace: bool = False, **options: Any) -> list[Prediction]: ...
+    def __call__(
+        self, inputs: str | int | Mapping[str, Any] | Iterable[Any], *, trace: bool = False, **options: Any
+    ) -> Prediction | list[Prediction]:
+        """Predict one input, or each of several.
+
+        Args:
+            inputs: a mapping with the task's input fields, or where there is one field its value; or several of these.
+            trace: keep the attention weights.
+            options: those of the task, as in `predict`.
+        """
+        if isinstance(inputs, str | Mapping) or not isinstance(inputs, Iterable):
+            return self.predict([inputs], options=options, trace=trace)[0]
+        return self.predict(inputs, options=options, trace=trace)
 
     @property
     def config(self) -> Any:
@@ -165,15 +212,24 @@ class Predictor:
         return as_records("read", records, (*self.task.inputs, *self.task.targets))
 
 
-def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
+def load(
+    path: str | Path,
+    *,
+    checkpoint: str = "auto",
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+) -> Predictor:
     """Load a trained run.
 
     Args:
         path: the folder that training wrote.
         checkpoint: "best", "last", "averaged" or the name of one; "auto" is the averaged one if there is one, else
             the best.
+        device: where it predicts.
+        dtype: the type of its weights. Default: float32, in which they were trained.
     """
     path = Path(path)
+    place = _usable(device, dtype)
     task = task_of(path)
     assets = task.Assets.from_files(asset_reader(path))
     chosen = find_checkpoint(path, checkpoint)
@@ -181,6 +237,7 @@ def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
         check_fits(lambda: task.model(assets), chosen)  # sizes that do not match the weights must not allocate memory
         model = task.model(assets)
         metrics = load_weights(model, chosen).get("metrics") or {}
+        model.to(device=place, dtype=dtype)
     used = {name: value for name, value in metrics.items() if name.startswith(("calibration/", "mixture/"))}
     if broken := [name for name, value in used.items() if not math.isfinite(value)]:
         raise CheckpointError(f"{chosen}: {broken[0]} is {used[broken[0]]}, expected a number. Use another checkpoint.")
@@ -189,7 +246,20 @@ def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
         for group in ("calibration/", "mixture/")
     )
     task.baselines = baselines.read(path, task.baseline_types)
-    return Predictor(path, task, assets, model, describe_checkpoint(path, chosen))
+    return Predictor(path, task, assets, model, describe_checkpoint(path, chosen), metrics)
+
+
+def _usable(device: str | torch.device, dtype: torch.dtype | None) -> torch.device:
+    """Return the device, or raise before anything is read if it or the type of the weights cannot be used."""
+    if dtype is not None and not dtype.is_floating_point:
+        raise ConfigError(f"load: dtype is {dtype}, expected a floating one, such as torch.bfloat16.")
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"load: device is {device!r}, expected one of this machine: {reason}.") from error
+    return place
 
 
 @contextmanager

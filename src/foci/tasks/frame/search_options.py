@@ -14,7 +14,7 @@ from foci.settings import settings
 class SearchOptions:
     """How outputs are searched for."""
 
-    beam: Annotated[int, Ge(1)] = 5
+    beam_size: Annotated[int, Ge(1)] = 5
     """Number of hypotheses of the beam search; 1 is greedy search."""
     n_best: Annotated[int, Ge(1)] = 1
     """Number of outputs per input, each with its score."""
@@ -44,7 +44,7 @@ class SearchOptions:
     """Tokens per batch, padding included."""
 
     def __post_init__(self) -> None:
-        if self.temperature is None and self.n_best > self.beam:
-            raise ConfigError(f"n_best is {self.n_best}, expected at most beam={self.beam}. Raise the beam.")
+        if self.temperature is None and self.n_best > self.beam_size:
+            raise ConfigError(f"n_best is {self.n_best}, expected at most beam_size={self.beam_size}. Raise beam_size.")
         if self.temperature is None and (self.top_k is not None or self.top_p != 1.0):
             raise ConfigError("top_k and top_p choose what is sampled, so they need a temperature, such as 1.0.")

@@ -243,12 +243,12 @@ def search_from(
             generator=torch.Generator(start.device).manual_seed(options.seed),
             constraints=constraints,
         )
-    if options.beam == 1:
+    if options.beam_size == 1:
         return greedy(decoder, start, constraints=constraints)
     return beam(
         decoder,
         start,
-        size=options.beam,
+        size=options.beam_size,
         n_best=options.n_best,
         length_penalty=LENGTH_PENALTY if options.length_penalty is None else options.length_penalty,
         coverage_penalty=options.coverage_penalty,

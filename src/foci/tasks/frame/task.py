@@ -18,9 +18,9 @@ from torch import nn
 from foci.data.lines import Fault
 from foci.data.splits import file_key, text_key
 from foci.encodings import AUTO
-from foci.errors import ConfigError, unknown_name
+from foci.errors import ConfigError
 from foci.scripts import NormalForm, normalized
-from foci.tasks import TASKS
+from foci.tasks import row_of
 from foci.training.objective import Batches, Loss
 from foci.viz.trace import Trace
 
@@ -137,7 +137,7 @@ class Evaluation:
 class Task(ABC):
     """One application, instantiated with its configuration.
 
-    A new one needs a subclass and a row of `foci.tasks.TASKS`.
+    A new one needs a subclass and a row of `foci.tasks.TASKS`; one of another package is registered there.
     """
 
     name: ClassVar[str]
@@ -244,6 +244,11 @@ class Task(ABC):
     def initialize(self, model: nn.Module, assets: Any, log: Log) -> None:  # noqa: B027 (most tasks need none)
         """Initialize weights of a new run, for example with the word vectors of a file."""
 
+    def describe(self, assets: Any) -> dict[str, str]:
+        """Return what a run is about in words, by name: its languages, labels and vocabularies."""
+        described: dict[str, str] = assets.describe()
+        return described
+
     def named_axes(self, assets: Any) -> NamedAxes | None:
         """Return which axes of which weights have names, by which `foci.tasks.frame.init_from` matches two runs.
 
@@ -331,9 +336,19 @@ class Task(ABC):
 
 def find(name: str) -> type[Task]:
     """Return the class of a task by its name; the error for an unknown name suggests similar ones."""
-    if name not in TASKS:
-        raise unknown_name("task", name, TASKS)
-    task: type[Task] = getattr(import_module(f"foci.tasks.{name}.task"), TASKS[name].title)
+    row = row_of(name)
+    module, _, title = (row.home or f"foci.tasks.{name}.task:{row.title}").partition(":")
+    try:
+        task = getattr(import_module(module), title)
+    except (ImportError, AttributeError) as error:
+        if not row.home:
+            raise
+        raise ConfigError(f"the task {name!r} is to be {row.home}, which cannot be imported: {error}.") from error
+    if not (isinstance(task, type) and issubclass(task, Task) and getattr(task, "name", None) == name):
+        raise ConfigError(
+            f"the task {name!r} is to be {row.home}, expected a class derived from foci.tasks.frame.task.Task with "
+            f"name = {name!r}."
+        )
     return task
 
 

@@ -200,7 +200,7 @@ class GenerateOptions(ContextOptions):
     """How many texts are generated for each prompt."""
     seed: Annotated[int, Ge(0)] = 0
     """Seed of the sampling; the same prompt and seed give the same text."""
-    beam: Annotated[int, Ge(1)] = 1
+    beam_size: Annotated[int, Ge(1)] = 1
     """Above 1: search for the likeliest text with this many hypotheses, instead of sampling."""
     length_penalty: Annotated[float, Ge(0), Le(100)] = 0.0
     """Of a beam search; above 0 favors longer texts."""
@@ -208,7 +208,7 @@ class GenerateOptions(ContextOptions):
     """Produce nothing: give the log-probability of each token of the text."""
 
     def __post_init__(self) -> None:
-        if self.beam > 1 and self.n_best > self.beam:
-            raise ConfigError(f"n_best is {self.n_best}, expected at most beam={self.beam}. Raise the beam.")
+        if self.beam_size > 1 and self.n_best > self.beam_size:
+            raise ConfigError(f"n_best is {self.n_best}, expected at most beam_size={self.beam_size}. Raise beam_size.")
         if any(not text for text in self.stop):
             raise ConfigError("stop holds an empty text, expected strings of one character at least.")

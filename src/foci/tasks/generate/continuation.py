@@ -71,11 +71,11 @@ class Prompt:
         """Return the continuation, and further ones as its alternatives."""
         options = self.options
         sliding, constraints = self._sliding, self._constraints
-        if options.beam > 1:
+        if options.beam_size > 1:
             (hypotheses,) = beam(
                 sliding,
                 sliding.start(self._prompts(1), options.max_new_tokens),
-                size=options.beam,
+                size=options.beam_size,
                 n_best=options.n_best,
                 length_penalty=options.length_penalty,
                 constraints=constraints,

@@ -244,7 +244,7 @@ class Generate(Task):
         self, model: nn.Module, assets: TokenizerAssets, record: Record, options: GenerateOptions
     ) -> Generator[str, None, Prediction] | None:
         """Return the pieces of a text as they are produced; None where it is known at the end only."""
-        if options.beam > 1 or options.n_best > 1 or options.score:
+        if options.beam_size > 1 or options.n_best > 1 or options.score:
             return None
         return self._prompt(model, assets, record, options).pieces()
 

@@ -184,7 +184,7 @@ class Summarize(Seq2SeqTask):
 
     def validate(self, model: nn.Module, held_out: _HeldOut) -> dict[str, float]:
         """Return nats per token, their exponential, and ROUGE-1 of greedy summaries of the first texts."""
-        options = SummarizeOptions(beam=1, max_length=self.config.data.max_target)
+        options = SummarizeOptions(beam_size=1, max_length=self.config.data.max_target)
         scores, words = [], compared_by(self.splitter)
         for numbers in by_length([len(row.ids) for row in held_out.rows], _VALIDATED_TOKENS):
             for number, found in zip(numbers, self.search(model, held_out.rows, numbers, options)):

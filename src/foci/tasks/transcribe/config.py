@@ -212,7 +212,7 @@ class TranscribeConfig(TaskConfig):
 class TranscriptSearchOptions:
     """How transcripts are searched for."""
 
-    beam: Annotated[int, Ge(1)] = 4
+    beam_size: Annotated[int, Ge(1)] = 4
     """Number of hypotheses of the beam search; 1 is greedy search."""
     ctc_weight: Annotated[float, Ge(0), Le(1)] = 0.3
     """Share of CTC's scores beside the decoder's, where the model has both."""
@@ -244,8 +244,8 @@ class TranscribeOptions(TranscriptSearchOptions):
     """Words whose times are less certain have a note."""
 
     def __post_init__(self) -> None:
-        if self.n_best > self.beam:
-            raise ConfigError(f"n_best is {self.n_best}, expected at most beam = {self.beam}.")
+        if self.n_best > self.beam_size:
+            raise ConfigError(f"n_best is {self.n_best}, expected at most beam_size = {self.beam_size}.")
         if self.n_best > 1 and self.output_format != "text":
             raise ConfigError(
                 f"n_best is {self.n_best} with output_format = {self.output_format!r}, which has one transcript per "

@@ -215,11 +215,11 @@ def _answer_segments(
     options: TranscriptSearchOptions,
 ) -> list[Answer]:
     """Return the hypotheses of each segment."""
-    device = next(model.parameters()).device
+    like = next(model.parameters())
     features = [normalized(segment.features, settings.normalize, assets.features) for segment in segments]
     examples = SpeechExamples(features, [[]] * len(segments), len(assets.tokenizer))
     batch = examples.batch(np.arange(len(segments)), examples.lengths.max(axis=0).tolist())
-    encoded = model.encode(batch.features.to(device), batch.lengths.to(device))
+    encoded = model.encode(batch.features.to(like), batch.lengths.to(like.device))
     found = search(model, encoded, options)
     answers = [Answer(*both, one_row(encoded, row)) for row, both in enumerate(zip(segments, found))]
     return [one if one.is_speech(options) else one._replace(hypotheses=[_nothing(one.segment)]) for one in answers]
@@ -246,11 +246,16 @@ def search(model: Recognizer, encoded: EncoderOutput, options: TranscriptSearchO
         steps = [int(count) + 1 for count in encoded.valid.sum(dim=1).tolist()]
         memory, state = model.decoder.start(encoded)
         start = DecoderInputs(memory, state, len(encoded.values), encoded.values.device, steps, encoded.valid)
-    if options.beam == 1:
+    if options.beam_size == 1:
         return greedy(decoder, start, constraints=constraints)
     n_best = options.n_best if isinstance(options, TranscribeOptions) else 1
     return beam(
-        decoder, start, size=options.beam, n_best=n_best, length_penalty=options.length_penalty, constraints=constraints
+        decoder,
+        start,
+        size=options.beam_size,
+        n_best=n_best,
+        length_penalty=options.length_penalty,
+        constraints=constraints,
     )
 
 

@@ -282,7 +282,7 @@ class Transcribe(FileTask):
             if found.attention is not None:
                 lines += diagonalities(found.attention.attentions["decoder.cross"], target)
             encoded = _plain(model).encode(features, lengths)
-            hypotheses = search(_plain(model), encoded, TranscriptSearchOptions(beam=1))
+            hypotheses = search(_plain(model), encoded, TranscriptSearchOptions(beam_size=1))
             transcripts += [held_out.assets.tokenizer.decode(one[0].tokens).strip() for one in hypotheses]
             texts = [held_out.assets.tokenizer.decode(row).strip() for row in target.tolist()]
             references += texts

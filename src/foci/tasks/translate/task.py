@@ -165,6 +165,11 @@ class Translate(Seq2SeqTask):
             raise ConfigError(f"data.languages is {data.languages!r}, expected two locales, as in en-zh.")
         return source, target
 
+    def describe(self, assets: Any) -> dict[str, str]:
+        """Return the languages, where they are known, and the sizes of the vocabularies."""
+        source, target = self._languages
+        return {**({"languages": f"{source} → {target}"} if source else {}), **super().describe(assets)}
+
     def suited(self, splits: Splits) -> dict[str, Suited]:
         """Return smaller batches and vocabularies, a shorter warm-up and pre-norm for little data; a stream is much."""
         config, defaults = self.config, TranslateConfig()
