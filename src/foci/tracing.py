@@ -76,8 +76,9 @@ def _scan(
 
 
 def exportable(kind: type[Kind]) -> type[Kind]:
-    """Let `torch.export` take, return and save a dataclass or NamedTuple of tensors."""
+    """Let `torch.export` take, return and save a dataclass or NamedTuple of tensors, and `torch.load` read it."""
     name = f"foci.{kind.__name__}"
+    torch.serialization.add_safe_globals([kind])
     if issubclass(kind, tuple):
         torch_private.export_namedtuple(kind, name)
     else:

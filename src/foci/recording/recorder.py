@@ -40,7 +40,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as all_modules
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
 
 from foci import torch_private
 from foci.errors import ConfigError, UnknownNameError, unknown_name
@@ -238,7 +237,7 @@ class _Session:
             flow = weights.source.weights, None
             flow[0].retain_grad()
         if self.detach:
-            weights = tree_map_only(Tensor, Tensor.detach, weights)
+            weights = weights.detach()
         entry = _Entry(self.paths[module] + suffix, weights, flow)
         self.tape._add(entry)
         return entry

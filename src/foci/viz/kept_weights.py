@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from foci.errors import ConfigError, ShapeError
 from foci.metrics.attention import row_entropy
 from foci.weights import Weights
-from foci.weights.sources import Dense, DotSoftmax, MeanHeads, Source, Windowed
 
 BUDGET = 1 << 22
 """How many numbers of one attention are kept: 16 MB. 2,000 × 2,000 cells with 8 heads keep the 131 largest per row."""
@@ -178,20 +177,8 @@ def entry(name: str, handle: Weights, row: int) -> Weights:
         raise ConfigError(f"Trace: row is {row}, but {name!r} has a batch of {shape[0]}.")
     if len(shape) == 2:
         return Weights.from_tensor(handle.dense()[row].reshape(1, 1, -1))
-    if isinstance(handle.source, Dense | DotSoftmax | Windowed | MeanHeads):
-        return Weights(_of_batch(handle.source, row % shape[0]))
-    return Weights.from_tensor(handle.dense()[row].unsqueeze(0))
-
-
-def _of_batch(source: Source, row: int) -> Source:
-    """One entry of the batch, as a batch of one; an axis of size 1 counts for all."""
-    if isinstance(source, MeanHeads):
-        return MeanHeads(_of_batch(source.of, row))
-    taken = {}
-    for name in {"weights", "start", "query", "key", "mask", "bias"} & vars(source).keys():
-        tensor = getattr(source, name)
-        taken[name] = tensor if tensor is None or tensor.shape[0] == 1 else tensor[row : row + 1]
-    return cast(Source, replace(cast(Any, source), **taken))
+    handle.source.check_unchanged()
+    return Weights(handle.source.entries(slice(row % shape[0], row % shape[0] + 1)))
 
 
 def compact(

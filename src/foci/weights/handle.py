@@ -7,20 +7,25 @@ them on request, exactly, a few rows at a time, within a fixed budget of memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from foci import torch_private
 from foci.checks import check_mask
 from foci.errors import ConfigError, ShapeError
 from foci.tracing import exportable
 from foci.weights.chunks import Piece, RecomputedPieces, Reduce, reduce_pieces
-from foci.weights.sources import ByWeights, Dense, DotSoftmax, MeanHeads, Source, take_heads, take_rows
+from foci.weights.copies import Copied
+from foci.weights.indexing import Place, take
+from foci.weights.sources import Dense, DotSoftmax, MeanHeads, Source, take_heads, take_rows
 
 _CHUNK = 1 << 19
 """How many weights are computed at a time: 2 MB in float32, small enough to stay in a processor's cache."""
@@ -28,8 +33,10 @@ _CHUNK = 1 << 19
 
 @exportable
 @dataclass(eq=False)
-class Weights:
+class Weights(Copied):
     """A handle on exact attention weights; nothing of size L×S is computed before it is requested.
+
+    It is indexed as a tensor is, by whole numbers and slices, and copied, pickled and saved; `dense` gives all weights.
 
     Args:
         source: what the weights are computed from.
@@ -65,8 +72,74 @@ class Weights:
         """The handle on the probabilities by which positions were sampled; of any other attention, its weights."""
         return self if self.drawn_from is None else Weights(self.drawn_from)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weights."""
+        return self.source.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return self.source.device
+
     def __repr__(self) -> str:
-        return f"Weights(shape={tuple(self.shape)}, from={type(self.source).__name__})"
+        dtype = str(self.dtype).removeprefix("torch.")
+        held = self.source.held + ("" if self.drawn_from is None else ", sampled")
+        return f"Weights(shape={tuple(self.shape)}, dtype={dtype}, device={self.device}, held={held!r})"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """Show itself in a notebook: as a heat map, with text where that cannot be shown."""
+        from foci.viz.page.notebook import of_handle
+
+        return of_handle(self, include, exclude)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Place | tuple[Place, ...]) -> Tensor:
+        """Return ``dense()[index]``, computing these entries, heads and rows only."""
+        self.source.check_unchanged()
+        return take(self.source, index)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[number] for number in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return all weights, on the CPU and out of the graph; NumPy has no bfloat16, which becomes float32."""
+        if copy is False:
+            raise ValueError("Weights: an array of a handle's weights is always a copy. Use np.asarray(weights).")
+        weights = self.dense().detach().cpu()
+        array = (weights.float() if weights.dtype == torch.bfloat16 else weights).numpy()
+        return np.array(array, dtype)
+
+    def __float__(self) -> float:
+        if self.shape.numel() != 1:
+            raise ShapeError(f"Weights: float of {self.shape.numel()} weights, expected 1: float(weights[0, 0, 0]).")
+        return float(self.dense())
+
+    if not TYPE_CHECKING:  # type checkers know that there are no other attributes
+
+        def __getattr__(self, name: str) -> NoReturn:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if hasattr(Tensor, name) and not name.startswith("_"):
+                message += f": it is a handle on weights. Compute them first: weights.dense().{name}"
+            raise AttributeError(message, name=name, obj=self)
+
+    def detach(self) -> Weights:
+        """Return the handle without the graph."""
+        return self._with_tensors(Tensor.detach)
+
+    def to(self, device: torch.device | str | int) -> Weights:
+        """Return the handle on another device."""
+        if not isinstance(device, torch.device | str | int):
+            raise ConfigError(
+                f"Weights.to: device is a {type(device).__name__}, expected a device. Use weights.dense().to(…)."
+            )
+        return self._with_tensors(lambda tensor: tensor.to(device))
+
+    def cpu(self) -> Weights:
+        """Return the handle on the CPU."""
+        return self.to("cpu")
 
     def dense(self) -> Float[Tensor, "..."]:
         """Return all weights as one tensor."""
@@ -142,11 +215,24 @@ class Weights:
         self._need_heads("mean_heads")
         return Weights(MeanHeads(self.source), None, None if self.drawn_from is None else MeanHeads(self.drawn_from))
 
+    def check_unchanged(self) -> None:
+        """Raise `StaleWeightsError` if a tensor that the weights are computed from was changed in place."""
+        for part in self._parts():
+            part.check_unchanged()
+
     def renew_versions(self) -> None:
-        """Record the current state of the handle's own tensors as the unchanged one, after they were copied."""
-        for part in vars(self).values():
-            if isinstance(part, ByWeights | Weights):
-                part.renew_versions()
+        """Record the current state of the tensors as the unchanged one."""
+        for part in self._parts():
+            part.renew_versions()
+
+    def _parts(self) -> list[Copied]:
+        return [part for part in vars(self).values() if isinstance(part, Copied)]
+
+    def _with_tensors(self, function: Callable[[Tensor], Tensor]) -> Weights:
+        self.check_unchanged()
+        found: Weights = tree_map_only(Tensor, function, self)
+        found.renew_versions()
+        return found
 
     def _need_heads(self, method: str) -> None:
         if len(self.shape) != 4:

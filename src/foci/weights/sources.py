@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -12,8 +12,10 @@ from torch import Tensor
 from foci.errors import ShapeError, StaleWeightsError
 from foci.masks import masked_softmax, masked_softmax_, within
 from foci.tracing import exportable, is_traced, is_watched
+from foci.weights.copies import Copied
 from foci.weights.reductions import entropy_of_scores, entropy_of_weights, largest_weights
 
+Entries = TypeVar("Entries", bound="ByWeights")
 Rows = slice | Tensor
 """Which query rows: a slice, or whole numbers of shape ``(n,)``."""
 
@@ -28,8 +30,20 @@ class Source(Protocol):
     @property
     def device(self) -> torch.device: ...
 
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def held(self) -> str:
+        """What is kept of the weights, in words."""
+        ...
+
     def rows(self, index: Rows) -> Tensor:
         """Return the weights of these rows of the second last axis, ``(…, rows, S)``."""
+        ...
+
+    def entries(self, index: slice) -> Source:
+        """Return the source of some entries of the batch only (axis 0); an axis of size 1 counts for all."""
         ...
 
     def heads(self, index: int | slice | Tensor) -> Source:
@@ -59,7 +73,7 @@ class Source(Protocol):
 
 
 @dataclass(eq=False)
-class ByWeights:
+class ByWeights(Copied):
     """The base of all sources: reductions by weights, and the check that their tensors are unchanged.
 
     A source refers to tensors that may belong to the caller. ``versions`` are torch's counters of in-place changes at
@@ -82,11 +96,24 @@ class ByWeights:
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
-        of: Tensor | Source = getattr(self, self.parts[0]) if self.parts else self._inner[0]
-        return of.device
+        return self._first.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weights."""
+        return self._first.dtype
+
+    @property
+    def held(self) -> str:
+        """What is kept of the weights, in words."""
+        return " and ".join(self.parts) if self.parts else self._inner[0].held
+
+    @property
+    def _first(self) -> Tensor | Source:
+        first: Tensor | Source = getattr(self, self.parts[0]) if self.parts else self._inner[0]
+        return first
 
     def renew_versions(self) -> None:
-        """Record the current state of the tensors as the unchanged one."""
         self.versions = self._versions_now()
         for source in self._inner:
             if isinstance(source, ByWeights):
@@ -118,6 +145,18 @@ class ByWeights:
                     "(x = x + output instead of x += output). foci.record keeps copies of a module's inputs."
                 )
 
+    def entries(self: Entries, index: slice) -> Entries:
+        rank = len(cast(Source, self).shape)
+        taken: dict[str, Any] = {}
+        for part in self.parts:
+            tensor = getattr(self, part)
+            if tensor is not None and tensor.dim() == rank and tensor.shape[0] != 1:
+                taken[part] = tensor[index]
+        if self._inner:
+            inner = [source.entries(index) for source in self._inner]
+            taken["of"] = inner if isinstance(getattr(self, "of"), list) else inner[0]  # noqa: B009
+        return replace(self, **taken, versions=None)  # of the tensors just made
+
     def largest(self: Source, index: Rows, k: int) -> tuple[Tensor, Tensor]:
         return largest_weights(self.rows(index), k)
 
@@ -134,6 +173,7 @@ class Dense(ByWeights):
     """Weights that were already computed."""
 
     parts = ("weights",)
+    held = "all weights"
     weights: Tensor
 
     @property
@@ -159,6 +199,7 @@ class DotSoftmax(ByWeights):
     """
 
     parts = ("query", "key", "mask", "bias", "slopes")
+    held = "query and key"
     query: Tensor
     key: Tensor
     scale: float
@@ -241,6 +282,7 @@ class Windowed(ByWeights):
     """Weights of a few adjacent positions per query: ``weights (…, L, W)``, the first one at ``start (…, L)``."""
 
     parts = ("weights", "start")
+    held = "windows"
     weights: Tensor
     start: Tensor
     size: int
@@ -281,6 +323,9 @@ class Windowed(ByWeights):
         positions = self.start[..., index].unsqueeze(-1) + torch.arange(weights.shape[-1], device=weights.device)
         outside = (positions < 0) | (positions >= self.size)
         return weights.masked_fill(outside, 0.0), positions.clamp(0, max(self.size - 1, 0))
+
+    def entries(self, index: slice) -> Windowed:
+        return Windowed(self.weights[index], self.start[index], self.size)
 
     def heads(self, index: int | slice | Tensor) -> Windowed:
         return Windowed(self.weights[:, index], self.start[:, index], self.size)

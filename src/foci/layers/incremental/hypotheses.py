@@ -17,7 +17,7 @@ from torch import Tensor
 from foci.errors import ShapeError
 from foci.tracing import exportable
 from foci.weights import Weights
-from foci.weights.sources import ByWeights, Rows, Source
+from foci.weights.sources import ByWeights, Dense, Rows, Source
 
 
 def as_queries(owner: str, rows: Float[Tensor, "N D"], sources: int) -> Float[Tensor, "B K D"]:
@@ -76,6 +76,10 @@ class PerHypothesis(ByWeights):
         """Return these rows of the second last axis."""
         weights = self.of.rows(slice(None)).movedim(-2, 1).flatten(0, 1).unsqueeze(-2)
         return weights[..., index, :]
+
+    def entries(self, index: slice) -> Dense:  # type: ignore[override]
+        """Return some hypotheses only."""
+        return Dense(self.rows(slice(None))[index])
 
     def heads(self, index: int | slice | Tensor) -> PerHypothesis:
         """Return the source of some heads only."""
