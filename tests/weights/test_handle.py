@@ -1,8 +1,10 @@
 """The handle: every method equals the dense weights, for every kind of source, and in chunks."""
 
+import base64
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ import foci
 from foci import masks
 from foci.errors import ConfigError, ShapeError
 from foci.functional.kernels.softmax_rows import FusedSoftmax
+from foci.outputs import PairOutput
 from foci.weights import Weights
 from foci.weights import handle as results
 from foci.weights.sources import Dense, DotSoftmax, Windowed
@@ -173,3 +176,49 @@ print(peak() - before)
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert float(run.stdout) < 100
+
+
+def test_devices_graphs_and_arrays(held):
+    weights = held
+    dense = weights.dense()
+    assert (weights.dtype, weights.device) == (dense.dtype, dense.device)
+    array = np.asarray(weights)
+    np.testing.assert_array_equal(array, dense.detach().numpy())
+    array += 1.0  # a copy
+    torch.testing.assert_close(weights.dense(), dense)
+    assert np.asarray(weights, dtype=np.float64).dtype == np.float64
+    detached = weights.detach()
+    assert not detached.dense().requires_grad
+    assert torch.equal(detached.dense(), dense)
+    assert torch.equal(weights.cpu().dense(), dense)
+    assert weights.to(torch.device("cpu")).dense().requires_grad == dense.requires_grad
+    moved = weights.to("meta")
+    assert (moved.device.type, moved.shape, moved.dense().shape) == ("meta", dense.shape, dense.shape)
+    half = Weights.from_tensor(torch.rand(1, 2, 3, dtype=torch.bfloat16))
+    assert np.asarray(half).dtype == np.float32
+    assert float(Weights.from_tensor(torch.full((1, 1, 1), 0.5))) == 0.5
+
+
+def test_it_says_what_it_is(handles):
+    every = handles
+    assert repr(every["dots"]) == "Weights(shape=(2, 3, 5, 7), dtype=float32, device=cpu, held='query and key')"
+    assert "held='query and key'" in repr(every["mean"])
+    assert "held='all weights, sampled'" in repr(every["steps"])
+    assert "held='channel and spatial'" in repr(every["maps"])
+    pair = foci.build("attention_over_attention")(torch.randn(1, 3, 5), torch.randn(1, 2, 5))
+    assert isinstance(pair, PairOutput)
+    assert "dtype=float32" in repr(pair)
+
+
+@pytest.mark.parametrize("name", ["dots", "pool", "maps"])
+def test_a_notebook_shows_its_heat_map(name, handles):
+    weights = handles[name]
+    bundle = weights._repr_mimebundle_()
+    assert bundle["text/plain"] == repr(weights)
+    assert base64.b64decode(bundle["image/png"]).startswith(b"\x89PNG")
+    assert list(weights._repr_mimebundle_(include=["text/plain"])) == ["text/plain"]
+
+
+def test_a_handle_that_is_too_large_for_a_picture_is_text():
+    weights = Weights(DotSoftmax(torch.randn(1, 8, 1000, K), torch.randn(1, 8, 1000, K), 1.0))
+    assert list(weights._repr_mimebundle_()) == ["text/plain"]

@@ -30,7 +30,7 @@ def take(source: Source, index: Place | tuple[Place, ...]) -> Tensor:
 
 
 def _one_per_axis(index: Any, shape: tuple[int, ...]) -> list[int | slice]:
-    """Return a number from 0 on or a slice for every axis."""
+    """Return a number that is not negative, or a slice, for every axis."""
     given = list(index) if isinstance(index, tuple) else [index]
     dots = [number for number, place in enumerate(given) if place is Ellipsis] or [len(given)]
     missing = [slice(None)] * (len(shape) - len(given) + (dots[0] < len(given)))

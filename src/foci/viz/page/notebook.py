@@ -58,7 +58,7 @@ def _map(weights: Weights) -> str | None:
     from foci.viz.trace import BUDGET, Axis, Trace
 
     if 0 in weights.shape or not 1 < len(weights.shape) < 5 or weights.shape[1:].numel() > BUDGET:
-        return None  # the text alone: a picture of so many takes longer than a minute
+        return None  # the text alone: the picture would take a minute
     rows, columns = (1, *weights.shape[1:])[-2:]
     axes = {"query": Axis.numbered("steps", rows, "query"), "key": Axis.numbered("steps", columns, "key")}
     return _picture(Trace.from_handles({"weights": weights}, axes, {"weights": ("query", "key")}))
