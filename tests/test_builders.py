@@ -13,6 +13,7 @@ from foci import names
 from foci.errors import ConfigError, UnknownNameError
 from foci.functional.attend import NORMALIZERS
 from foci.mechanisms.focus import FOCUSES
+from foci.mechanisms.heads.multi_head import NORMS
 from foci.mechanisms.scores import SCORES
 from foci.models.options.attention import Focus
 
@@ -55,5 +56,6 @@ def test_the_names_of_the_types_are_those_of_the_tables() -> None:
     assert {*get_args(names.ScoreName)} == SCORES.keys()
     assert {*get_args(names.NormalizerName)} == NORMALIZERS.keys()
     assert {*get_args(names.FocusName)} == FOCUSES.keys()
+    assert {*get_args(names.NormName)} == NORMS.keys()
     assert {*get_args(Focus)} < FOCUSES.keys()
     assert {*get_args(names.Family)} == {card.family for card in foci.list_mechanisms().values()}

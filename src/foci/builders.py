@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from foci.functional.attend import Window
+    from foci.functional.rotary_options import Rotary
     from foci.mechanisms.attention import Attention
     from foci.mechanisms.heads import MultiHeadAttention, MultiStepAttention
+    from foci.mechanisms.heads.relative import RelativeBias
     from foci.mechanisms.memory import NeuralTuringMemory
     from foci.mechanisms.memory.ntm import InitialMemory
     from foci.mechanisms.pair import AttentionOverAttention, WordByWord
@@ -29,7 +31,16 @@ if TYPE_CHECKING:
     from foci.mechanisms.pool import AttentionPool, HierarchicalPool
     from foci.mechanisms.structured import CRF
     from foci.mechanisms.visual import CBAM, EfficientChannel, SpatialAttention, SqueezeExcitation
-    from foci.names import DotScoreName, FocusName, NormalizerName, ScoreName
+    from foci.names import (
+        DotScoreName,
+        FocusName,
+        GateName,
+        NormalizerName,
+        NormName,
+        RelativeName,
+        ScoreName,
+        SinkName,
+    )
 
 
 # fmt: off
@@ -46,10 +57,13 @@ def build(
 @overload
 def build(
     name: Literal["multi_head", "vaswani", "transformer"], /, *, model_dim: int, num_heads: int,
-    key_dim: int | None = None, value_dim: int | None = None, num_key_heads: int | None = None, causal: bool = False,
-    window: Window | None = None, rotary: bool = False, alibi: bool = False, qk_norm: bool = False,
-    score: DotScoreName = "scaled_dot", normalize: NormalizerName = "softmax", dropout: float = 0.0,
-    keep_weights: bool = False, bias: bool = True
+    head_dim: int | None = None, key_dim: int | None = None, value_dim: int | None = None,
+    num_key_heads: int | None = None, causal: bool = False, window: Window | None = None, rotary: bool | Rotary = False,
+    alibi: bool = False, relative: RelativeName | RelativeBias | None = None, qk_norm: bool | NormName = False,
+    norm_epsilon: float = 1e-06, score: DotScoreName = "scaled_dot", scale: float | None = None,
+    score_cap: float | None = None, normalize: NormalizerName = "softmax", sink: SinkName | None = None,
+    gate: GateName | None = None, dropout: float = 0.0, keep_weights: bool = False, bias: bool = True,
+    output_bias: bool | None = None
 ) -> MultiHeadAttention: ...
 @overload
 def build(

@@ -178,6 +178,19 @@ def masked_softmax(scores: Float[Tensor, "... S"], mask: Bool[Tensor, "..."] | N
     return torch.softmax(filled, dim=-1).masked_fill(~mask, 0.0)
 
 
+def softmax_with_sink(
+    scores: Float[Tensor, "... S"], mask: Bool[Tensor, "..."] | None, sink: Float[Tensor, "..."]
+) -> Float[Tensor, "... S"]:
+    """Softmax over the positions that may be read and one more, with the score ``sink``, which holds nothing.
+
+    A row sums to less than 1; one that may read nothing gets zeros. The sink broadcasts to ``(…, 1)``.
+    """
+    if mask is not None:
+        scores = scores.masked_fill(~check_mask("softmax", mask, scores.shape, scores.device), -torch.inf)
+    sinks = sink.to(scores.dtype).expand(*scores.shape[:-1], 1)
+    return torch.softmax(torch.cat([scores, sinks], dim=-1), dim=-1)[..., :-1]
+
+
 def masked_softmax_(scores: Float[Tensor, "... S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... S"]:
     """Compute `masked_softmax` in the memory of the scores, with fewer passes over memory. It has no gradient."""
     if mask is None:

@@ -19,3 +19,15 @@ NormalizerName = Literal["softmax", "sigmoid", "sparsemax", "entmax15", "hard", 
 
 FocusName = Literal["global", "causal", "sliding_window", "local_m", "local_p", "median_window"]
 """The keys of `foci.mechanisms.focus.FOCUSES`."""
+
+RelativeName = Literal["t5", "shaw", "transformer_xl"]
+"""The biases by distance of multi-head attention."""
+
+NormName = Literal["rms", "layer"]
+"""The norms with a gain of its queries and keys: the keys of `foci.mechanisms.heads.multi_head.NORMS`."""
+
+SinkName = Literal["learned", "zero"]
+"""The scores of its position that holds nothing."""
+
+GateName = Literal["elementwise", "headwise"]
+"""The gates of its output."""

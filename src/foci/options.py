@@ -18,7 +18,7 @@ from foci.errors import ConfigError, check_positive, check_share, check_sizes, u
 
 Value = TypeVar("Value")
 
-LARGEST = 1e6
+LARGEST = 1e9
 """No option of a model is larger that is not a whole number."""
 
 

@@ -291,13 +291,13 @@ MUTANTS = {
         f"{CONTRACT}/test_every_row.py::test_forward_changes_nothing_on_the_module[general]",
     ),
     "multi_head: mask not passed on": Mutant(
-        "MultiHeadAttention.read",
+        "MultiHeadAttention._read_heads",
         "attend_dots(_1, _2, _3, _4, *__)",
         "attend_dots(_1, _2, _3, None, *__)",
         f"{DEFINED}[multi_head-keys-fused]",
     ),
     "multi_head: masks of heads combined by all": Mutant(
-        "MultiHeadAttention.read",
+        "MultiHeadAttention._join",
         "_1.any(dim=-1).any(dim=1)",
         "_1.any(dim=-1).all(dim=1)",
         f"{CONTRACT}/test_by_definition.py::test_masks_of_each_head[multi_head-fused]",
@@ -306,19 +306,19 @@ MUTANTS = {
         "MultiHeadAttention.read", "causal_window(_1)", "_1", f"{DEFINED}[multi_head/causal-none-fused]"
     ),
     "multi_head: grouped heads in the wrong order": Mutant(
-        "MultiHeadAttention.read",
+        "MultiHeadAttention._read_heads",
         "_1.repeat_interleave(_2, dim=1)",
         "_1.repeat(1, _2, 1, 1)",
         f"{DEFINED}[multi_head/grouped_sparsemax-none-fused]",
     ),
     "multi_head: queries turned from position 0": Mutant(
         "MultiHeadAttention.read",
-        "rotary(projected, start=_1)",
-        "rotary(projected, start=0)",
+        "rotary(projected, start=_1, *__)",
+        "rotary(projected, start=0, *__)",
         f"{DEFINED}[multi_head/rotary-none-fused]",
     ),
     "multi_head: the cache behind the new keys": Mutant(
-        "MultiHeadAttention.read",
+        "KeyValueCache.extend",
         "torch.cat([_1.key, _2], dim=2)",
         "torch.cat([_2, _1.key], dim=2)",
         f"{CONTRACT}/test_attend_family.py::test_decoding_with_a_cache_equals_reading_at_once",

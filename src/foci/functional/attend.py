@@ -31,7 +31,7 @@ from foci.masks import clear_unreadable
 from foci.names import DotScoreName, NormalizerName
 from foci.outputs import AttentionOutput
 from foci.recording.recorder import recordable
-from foci.tracing import known_true
+from foci.tracing import is_traced, known_true
 from foci.weights import Weights
 from foci.weights.sources import scores_shape
 
@@ -129,15 +129,19 @@ def attend_scores(
     bias: Float[Tensor, "..."] | None = None,
     window: Window | None = None,
     normalize: NormalizerName | Normalizer = "softmax",
+    read_also: Callable[[Tensor], Tensor] | None = None,
     dropout: float = 0.0,
 ) -> AttentionOutput:
-    """Normalize these scores and read, without a fused kernel."""
+    """Normalize these scores and read, without a fused kernel; ``read_also`` is as in `attend_dots`."""
     mask, bias = mask_and_bias(mask, bias, scores.shape, scores.device)
     if bias is not None:
         scores = scores + bias
     mask = combine(mask, window, scores.shape, scores.device)
     weights, *sampled = normalizer(normalize)(scores, mask)
-    output = F.dropout(weights, dropout) @ value
+    dropped = F.dropout(weights, dropout)
+    output = dropped @ value
+    if read_also is not None:
+        output = output + read_also(dropped)
     return AttentionOutput(output, Weights.from_tensor(weights, *sampled))
 
 
@@ -151,18 +155,48 @@ def attend_dots(
     bias: Float[Tensor, "..."] | None = None,
     window: Window | None = None,
     slopes: Float[Tensor, " H"] | None = None,
+    score_cap: float | None = None,
+    sink: Float[Tensor, " H"] | None = None,
+    read_also: Callable[[Tensor], Tensor] | None = None,
     dropout: float = 0.0,
     keep_weights: bool = False,
     own: bool = False,
 ) -> AttentionOutput:
     """Read by the fused path, a softmax over ``scale · q · k``. Grouped heads: key and value may have fewer of them.
 
-    ``slopes``, one per head, add ALiBi's −slope · |distance|; they exclude a bias. ``keep_weights`` computes all
-    weights and reads with them, which is less work than the fused kernel and all weights afterwards. ``own`` says that
-    the calling mechanism made query and key itself, so that the caller cannot change them in place.
+    Args:
+        query: the queries; key, value and mask are as in `attend`.
+        key: the keys.
+        value: the values.
+        mask: which query may attend to which key.
+        scale: the factor of the products.
+        bias: numbers added to the scores.
+        window: as in `attend`.
+        slopes: one per head; they add ALiBi's −slope · |distance| and exclude a bias.
+        score_cap: keeps the scaled products between −score_cap and score_cap by a tanh.
+        sink: one per head, the score of one more position, which holds nothing: rows sum to less than 1.
+        read_also: what else is read: it maps the weights ``(…, L, S)``, after dropout, to numbers that are added to the
+            output.
+        dropout: the share of weights dropped.
+        keep_weights: compute all weights and read with them, which is less work than the fused kernel and all weights
+            afterwards.
+        own: the calling mechanism made query and key itself, so that the caller cannot change them in place.
     """
     if mask is not None or bias is not None:
         mask, bias = mask_and_bias(mask, bias, scores_shape(query, key), query.device)
+    if score_cap is not None or sink is not None or read_also is not None:
+        source = FusedSoftmax(
+            query if own else _lasting(query),
+            key if own else _lasting(key),
+            scale,
+            None if mask is None else _lasting(mask, copy_up_to=_SMALL_MASK),
+            None if bias is None else _lasting(bias),
+            window,
+            slopes=slopes,
+            score_cap=score_cap,
+            sink=sink,
+        )
+        return _read_by_weights(source, value, read_also, dropout, keep_weights)
     if keep_weights or _plain_is_faster(query, key, value):
         source = FusedSoftmax(query, key, scale, mask, bias, window, slopes=slopes, versions=())  # not kept
         weights = source.rows(slice(None))
@@ -213,6 +247,30 @@ def attend_dots(
     if alive is not None:
         output = output.masked_fill(~alive, 0.0)
     return AttentionOutput(output, Weights(source))
+
+
+_ROWS_AT_ONCE = 1 << 22
+"""Weights that are computed at a time where no kernel reads without them."""
+
+
+def _read_by_weights(
+    source: FusedSoftmax, value: Tensor, read_also: Callable[[Tensor], Tensor] | None, dropout: float, keep: bool
+) -> AttentionOutput:
+    """Read with the weights themselves: some rows at a time where nothing needs all of them."""
+    if source.grouped:
+        value = value.repeat_interleave(source.query.shape[1] // value.shape[1], dim=1)
+    *leading, L, S = source.shape
+    rows = max(1, _ROWS_AT_ONCE // max(1, math.prod(leading) * S))
+    wanted = keep or read_also is not None or torch.is_grad_enabled()
+    if not wanted and not is_traced() and rows < L:
+        parts = [source.rows(slice(first, first + rows)) @ value for first in range(0, L, rows)]
+        return AttentionOutput(torch.cat(parts, dim=-2), Weights(source))
+    weights = source.rows(slice(None))
+    dropped = F.dropout(weights, dropout) if dropout else weights
+    output = dropped @ value
+    if read_also is not None:
+        output = output + read_also(dropped)
+    return AttentionOutput(output, Weights.from_tensor(weights) if wanted else Weights(source))
 
 
 def causal_window(window: Window | None) -> Window:

@@ -1,7 +1,7 @@
 """Position encodings: sinusoids, rotations, and linear biases.
 
     sinusoid   PE[p, 2i] = sin(p / 10000^(2i/D)),  PE[p, 2i+1] = cos(p / 10000^(2i/D))
-    rotary     each pair (x_2i, x_2i+1) is turned by the angle p / 10000^(2i/D)
+    rotary     each pair (x_2i, x_2i+1), or (x_i, x_i+D/2), is turned by the angle p / base^(2i/D)
     alibi      bias[h, i, j] = −m_h · |i − j|,  m_h = 2^(−8h/H)
 
 Paper: Attention Is All You Need (Vaswani et al., 2017), section 3.5; RoFormer (Su et al., 2021), eqs. 15 and 34;
@@ -11,13 +11,19 @@ Paper: Attention Is All You Need (Vaswani et al., 2017), section 3.5; RoFormer (
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from foci.errors import ConfigError, check_positive
+from foci.errors import check_positive
+from foci.functional.rotary_options import Rotary
 from foci.tracing import is_traced, is_watched
+
+PLAIN = Rotary()
+"""RoFormer's rotation: base 10000, neighboring features."""
 
 
 def sinusoid(
@@ -29,31 +35,46 @@ def sinusoid(
     dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "L D"]:
     """Return the table ``(length, dim)`` of positions from ``start`` on; sine at even features, cosine at odd ones."""
-    angles = _angles(length, dim, start, 10000.0, device)
+    check_positive("positions", dim=dim)
+    angles = _angles(length, PLAIN.rates(dim), start, device)
     table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
     return table[:, :dim].to(dtype)
 
 
-def rotary(vectors: Float[Tensor, "... L D"], *, start: int = 0, base: float = 10000.0) -> Float[Tensor, "... L D"]:
-    """Return the vectors rotated by their position, so that dot products depend on distance only."""
-    length, dim = vectors.shape[-2:]
-    if dim % 2:
-        raise ConfigError(f"rotary: the vectors have {dim} features, expected an even number (they rotate in pairs).")
-    angles = _angles(length, dim, start, base, vectors.device)
-    if vectors.device.type == "cpu" and not (is_traced() or is_watched(vectors)):
-        return _turned(vectors, angles)
-    cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
+def rotary(
+    vectors: Float[Tensor, "... L D"], *, start: int | Int[Tensor, "..."] = 0, how: Rotary = PLAIN
+) -> Float[Tensor, "... L D"]:
+    """Return the vectors turned by their position, so that dot products depend on distance only.
+
+    Args:
+        vectors: queries or keys; their second last axis is the position.
+        start: the first position; a tensor has the leading axes of the vectors, or axes of size 1.
+        how: base, layout and scaling.
+    """
+    size = vectors.shape[-1]
+    dim = how.turned_dim(size)
+    if dim < size:
+        turned, rest = vectors.split([dim, size - dim], dim=-1)
+        return torch.cat([rotary(turned, start=start, how=replace(how, rotated_dim=None)), rest], dim=-1)
+    angles = _angles(vectors.shape[-2], how.rates(dim), start, vectors.device)
+    plain = vectors.device.type == "cpu" and not (is_traced() or is_watched(vectors))
+    if plain and how.layout == "interleaved":
+        return _turned(vectors, angles, how.magnitude)
+    cos, sin = ((how.magnitude * part).to(vectors.dtype) for part in (angles.cos(), angles.sin()))
+    if how.layout == "half":
+        first, second = vectors.chunk(2, dim=-1)
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
     even, odd = vectors[..., 0::2], vectors[..., 1::2]
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
 
 
-def _turned(vectors: Tensor, angles: Tensor) -> Tensor:
+def _turned(vectors: Tensor, angles: Tensor, magnitude: float) -> Tensor:
     """The same as one product of complex numbers, which reads and writes the vectors once."""
     wide = torch.promote_types(vectors.dtype, torch.float32)
     pairs = vectors.to(wide).unflatten(-1, (-1, 2))
     if pairs.stride(-1) != 1 or any(stride % 2 for stride in pairs.stride()[:-1]) or pairs.storage_offset() % 2:
         pairs = pairs.clone(memory_format=torch.contiguous_format)  # contiguous() would leave an odd offset as it is
-    turn = torch.polar(torch.ones_like(angles), angles).to(torch.promote_types(wide, torch.complex64))
+    turn = torch.polar(torch.full_like(angles, magnitude), angles).to(torch.promote_types(wide, torch.complex64))
     return torch.view_as_real(torch.view_as_complex(pairs) * turn).flatten(-2).to(vectors.dtype)
 
 
@@ -84,10 +105,14 @@ def alibi_bias(slopes: Float[Tensor, " H"], L: int, S: int) -> Float[Tensor, "1 
     return (-wide.view(1, -1, 1, 1) * distance).to(slopes.dtype)
 
 
-def _angles(length: int, dim: int, start: int, base: float, device: torch.device | str | None) -> Tensor:
-    check_positive("positions", dim=dim)
+def _angles(
+    length: int, rates: Sequence[float], start: int | Tensor, device: torch.device | str | None
+) -> Float[Tensor, "... L pairs"]:
     # Angles are computed in float64 where available: at position 60,000 float32 is off in the third decimal.
     dtype = torch.float32 if str(device).startswith("mps") else torch.float64
-    positions = torch.arange(start, start + length, device=device, dtype=dtype)
-    rates = base ** (-torch.arange(0, dim, 2, device=device, dtype=dtype) / dim)
-    return positions.unsqueeze(-1) * rates
+    positions: Tensor
+    if isinstance(start, Tensor):
+        positions = (start.unsqueeze(-1) + torch.arange(length, device=device)).to(dtype)
+    else:
+        positions = torch.arange(start, start + length, device=device, dtype=dtype)
+    return positions.unsqueeze(-1) * torch.tensor(rates, device=device, dtype=dtype)

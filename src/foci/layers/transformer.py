@@ -21,15 +21,15 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.functional.attend import attend
-from foci.functional.positions import alibi_slopes, rotary
+from foci.functional.positions import rotary
 from foci.layers.block_options import BlockOptions
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import TokenEmbedding, normal_table
 from foci.layers.feed_forward import FeedForward
 from foci.layers.incremental.tree_cache import LayerEntries, TreeCache
 from foci.mechanisms.heads import MultiHeadAttention
-from foci.mechanisms.heads.multi_head import KeyValueCache, ProjectedMemory
+from foci.mechanisms.heads.cache import KeyValueCache
+from foci.mechanisms.heads.multi_head import ProjectedMemory
 from foci.names import DotScoreName, NormalizerName
 from foci.outputs import AttentionOutput
 from foci.weights import Weights
@@ -264,19 +264,10 @@ class DecoderLayer(nn.Module):
         attention = self.self_attention
         new = attention.prepare(x)
         key = new.key
-        query = attention.project_query(x)
         # Not attention.read: it is causal over a sequence of positions, and these hypotheses form a tree.
         position = cache.steps - 1  # of all new entries
-        if attention.rotary:
-            query, key = (rotary(part.unsqueeze(-2), start=position).squeeze(-2) for part in (query, key))
+        if attention.rotary is not None:
+            key = rotary(key.unsqueeze(-2), start=position, how=attention.rotary).squeeze(-2)
         entries: LayerEntries = cache.append(layer, key, new.value)
         mask = None if cache.mask is None else cache.mask.unsqueeze(1)
-        bias = None
-        if attention.alibi and cache.positions is not None:
-            slopes = alibi_slopes(attention.num_heads, device=x.device).view(-1, 1, 1)
-            bias = (slopes * (cache.positions - position).unsqueeze(1)).to(query.dtype)
-        read = attend(
-            query, entries.key, entries.value, mask, bias=bias, score=attention.score, normalize=attention.normalize
-        )
-        output: Tensor = attention.output_layer(read.output.transpose(1, 2).flatten(2))
-        return output
+        return attention.read_at(x, entries.key, entries.value, mask, position, cache.positions)

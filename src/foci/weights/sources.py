@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from foci.errors import ShapeError, StaleWeightsError
-from foci.masks import masked_softmax, masked_softmax_, within
+from foci.masks import masked_softmax, masked_softmax_, softmax_with_sink, within
 from foci.tracing import exportable, is_traced, is_watched
 from foci.weights.copies import Copied
 from foci.weights.reductions import entropy_of_scores, entropy_of_weights, largest_weights
@@ -195,10 +195,11 @@ class DotSoftmax(ByWeights):
     Leading axes broadcast. With grouped heads the key has fewer heads than the query, and consecutive heads of the
     query share one of the key. ``window`` is ``(left, right)`` as in `foci.masks.window`; query 0's own key is
     ``offset``, by default S − L, so that the last query's own key is the last. ``slopes``, one per head, add ALiBi's
-    −slope · |distance| to the scores.
+    −slope · |distance| to the scores. ``score_cap`` c makes the scaled dot products c · tanh(products / c) before the
+    bias is added. ``sink``, one per head, is the score of a position that holds nothing: rows sum to less than 1.
     """
 
-    parts = ("query", "key", "mask", "bias", "slopes")
+    parts = ("query", "key", "mask", "bias", "slopes", "sink")
     held = "query and key"
     query: Tensor
     key: Tensor
@@ -208,6 +209,8 @@ class DotSoftmax(ByWeights):
     window: tuple[int | None, int | None] | None = None
     offset: int | None = None
     slopes: Tensor | None = None
+    score_cap: float | None = None
+    sink: Tensor | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -220,6 +223,8 @@ class DotSoftmax(ByWeights):
 
     def rows(self, index: Rows) -> Tensor:
         scores, mask = self.scores(index)
+        if self.sink is not None:
+            return softmax_with_sink(scores, mask, self.sink[..., None, None])
         if scores.requires_grad or is_traced() or is_watched(scores):
             return masked_softmax(scores, mask)
         return masked_softmax_(scores, mask)  # these scores are not shared
@@ -235,6 +240,8 @@ class DotSoftmax(ByWeights):
             scores = scores.reshape(scores.shape[0], heads, rows, key.shape[-2])
         else:
             scores = scaled_products(query, key, self.scale)
+        if self.score_cap is not None:
+            scores = capped(scores, self.score_cap)
         mask = None if self.mask is None else take_rows(self.mask, index)
         if self.bias is not None:
             scores = scores + take_rows(self.bias, index)
@@ -254,6 +261,8 @@ class DotSoftmax(ByWeights):
         return scores, mask
 
     def entropy(self, index: Rows) -> Tensor:
+        if self.sink is not None:
+            return super().entropy(index)
         scores, mask = self.scores(index)
         return (
             entropy_of_weights(masked_softmax(scores, mask))
@@ -272,6 +281,7 @@ class DotSoftmax(ByWeights):
             mask=None if self.mask is None else take_heads(self.mask, index),
             bias=None if self.bias is None else take_heads(self.bias, index),
             slopes=None if self.slopes is None else self.slopes[index],
+            sink=None if self.sink is None else self.sink[index],
             versions=None,  # of the tensors just made
         )
 
@@ -367,6 +377,11 @@ def scaled_products(query: Tensor, key: Tensor, scale: float) -> Tensor:
         return (query * scale) @ key.mT  # a compiler fuses the two
     products = torch.baddbmm(query.new_empty(()), query.flatten(0, 1), key.flatten(0, 1).mT, beta=0.0, alpha=scale)
     return products.view(*query.shape[:3], key.shape[2])
+
+
+def capped(scores: Tensor, cap: float) -> Tensor:
+    """Return the scores kept between −cap and cap by a tanh."""
+    return cap * torch.tanh(scores / cap)
 
 
 def has_groups(query: Tensor, key: Tensor) -> bool:

@@ -41,8 +41,8 @@ class FusedSoftmax(DotSoftmax):
 
     def _for_kernel(self, index: Rows) -> tuple[Tensor, ctypes.CDLL | None]:
         """Return the scores, −inf for masked positions, and the kernel if it supports them."""
-        traced = is_traced() or is_watched(self.query, self.key)
-        library = None if traced else _KERNEL.library_for(self.query, self.key)
+        plain = self.sink is not None or is_traced() or is_watched(self.query, self.key)
+        library = None if plain else _KERNEL.library_for(self.query, self.key)
         if library is None:
             return self.query, None
         scores, mask = self.scores(index)

@@ -10,6 +10,7 @@ scores and normalizers, other devices, `foci.record`, and modules with hooks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from torch.nn import functional as F
 
 from foci.functional.kernels.softmax_rows import FusedSoftmax
 from foci.functional.mean_square import unit_mean_square
-from foci.functional.positions import alibi_slopes, rotary
+from foci.functional.positions import PLAIN, alibi_slopes, rotary
 from foci.layers.capped_linear import CappedLinear
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import TokenEmbedding
@@ -256,7 +257,15 @@ _Sizes = tuple[int, int, int, int]
 def _is_plain_attention(attention: MultiHeadAttention) -> bool:
     """Return whether the attention has scaled dot products and a softmax; a window is handled by the cache."""
     plain = (attention.score, attention.normalize) == ("scaled_dot", "softmax")
-    return plain and attention.num_key_heads == attention.num_heads
+    options = (attention.score_cap, attention.sink, attention.gate, attention.relative)
+    return (
+        plain
+        and all(option is None for option in options)
+        and attention.num_key_heads * attention.head_dim == attention.model_dim
+        and attention.scale == 1.0 / math.sqrt(attention.head_dim)
+        and attention.rotary in (None, PLAIN)
+        and attention.qk_norm in (False, True)
+    )
 
 
 def _weights(query: Tensor, sources: Sequence[ProjectedMemory]) -> Weights:

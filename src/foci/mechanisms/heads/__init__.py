@@ -1,6 +1,15 @@
 """Attention with several heads in parallel, or with several steps."""
 
-from foci.mechanisms.heads.multi_head import KeyValueCache, MultiHeadAttention
+from foci.functional.rotary_options import Rotary
+from foci.mechanisms.heads.cache import KeyValueCache, PreallocatedCache, SlidingCache
+from foci.mechanisms.heads.multi_head import MultiHeadAttention
 from foci.mechanisms.heads.multi_step import MultiStepAttention
 
-__all__ = ["KeyValueCache", "MultiHeadAttention", "MultiStepAttention"]
+__all__ = [
+    "KeyValueCache",
+    "MultiHeadAttention",
+    "MultiStepAttention",
+    "PreallocatedCache",
+    "Rotary",
+    "SlidingCache",
+]

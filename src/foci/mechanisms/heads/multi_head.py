@@ -6,41 +6,61 @@
 Paper: Attention Is All You Need (Vaswani et al., 2017), section 3.2.2, arXiv:1706.03762; grouped heads: GQA (Ainslie et
     al., 2023), section 2.2, arXiv:2305.13245; rotary: RoFormer (Su et al., 2021), eq. 34, arXiv:2104.09864; ALiBi:
     Train Short, Test Long (Press et al., 2022), section 3, arXiv:2108.12409; norms of query and key: Scaling Vision
-    Transformers to 22 Billion Parameters (Dehghani et al., 2023), section 2, arXiv:2302.05442
-Names: H = num_heads, K = model_dim / num_heads (d_k in the paper), W_h^Q = query_layer, W_h^K = key_layer,
+    Transformers to 22 Billion Parameters (Dehghani et al., 2023), section 2, arXiv:2302.05442; cap of the scores: Gemma
+    2 (2024), section 2, arXiv:2408.00118; sink: Efficient Streaming Language Models with Attention Sinks (Xiao et al.,
+    2023), section 3.3, arXiv:2309.17453; gate: Gated Attention for Large Language Models (Qiu et al., 2025), section
+    2.2, arXiv:2505.06708
+Names: H = num_heads, K = head_dim (d_k in the paper), W_h^Q = query_layer, W_h^K = key_layer,
     W_h^V = value_layer, W^O = output_layer
 Complexity: O(L · S · D) and four projections O((L + S) · D²)
 Differs: projections have a bias unless bias=False, as in torch; the paper writes none. The norms of
-    query and key have no gain.
+    query and key have a gain only with qk_norm="rms" or "layer".
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args, overload
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from foci.checks import check_mask, check_shape, check_together, expand_query
-from foci.errors import ConfigError, check_share, check_sizes
-from foci.functional.attend import Window, attend, attend_dots, causal_window, combine, reads_own_key
-from foci.functional.mean_square import unit_mean_square
-from foci.functional.positions import alibi_bias, alibi_slopes, rotary
+from foci.errors import ConfigError, ShapeError, check_positive, check_share, check_sizes, unknown_name
+from foci.functional import scores as score_functions
+from foci.functional.attend import (
+    Window,
+    attend_dots,
+    attend_scores,
+    causal_window,
+    combine,
+    mask_and_bias,
+    reads_own_key,
+)
+from foci.functional.mean_square import EPSILON, unit_mean_square
+from foci.functional.positions import PLAIN, alibi_bias, alibi_slopes, rotary
+from foci.functional.rotary_options import Rotary
 from foci.masks import clear_source
-from foci.names import DotScoreName, NormalizerName
+from foci.mechanisms.heads.cache import AnyCache, KeyValueCache, PreallocatedCache, SlidingCache
+from foci.mechanisms.heads.relative import (
+    BucketBias,
+    Distances,
+    RelativeBias,
+    ShawBias,
+    TransformerXLBias,
+    distances,
+)
+from foci.names import DotScoreName, GateName, NormalizerName, NormName, RelativeName, SinkName
 from foci.outputs import AttentionOutput
 from foci.tracing import exportable
-from foci.weights.sources import scores_shape
+from foci.weights.sources import capped, scaled_products, scores_shape
 
-
-@exportable
-class KeyValueCache(NamedTuple):
-    """The projected keys and values of all positions so far, ``(B, heads, S, K)``."""
-
-    key: Tensor
-    value: Tensor
+NORMS: dict[str, Callable[[int, float], nn.Module]] = {
+    "rms": lambda size, epsilon: nn.RMSNorm(size, eps=epsilon),
+    "layer": lambda size, epsilon: nn.LayerNorm(size, eps=epsilon),
+}
 
 
 @exportable
@@ -57,25 +77,37 @@ class MultiHeadAttention(nn.Module):
 
     Args:
         model_dim: size of the query and of the output.
-        num_heads: number of heads; each has model_dim / num_heads features.
+        num_heads: number of heads.
+        head_dim: features of a head. Default: model_dim / num_heads.
         key_dim: size of the key. Default: model_dim.
         value_dim: size of the value. Default: the key's.
         num_key_heads: heads of key and value, when groups of query heads share one (1 is multi-query attention).
         causal: each query attends to the keys up to its own.
         window: attend to at most ``(left, right)`` keys before and after a query's own.
-        rotary: rotate query and key by their positions.
-        qk_norm: divide the query and the key of each head by their root mean square, which bounds the scores.
+        rotary: rotate query and key by their positions; a `Rotary` has base, layout and scaling.
         alibi: add the linear bias of the distance to the scores.
+        relative: another bias by distance: "t5", "shaw", "transformer_xl", or a module with other sizes
+            (`foci.mechanisms.heads.relative`).
+        qk_norm: divide the query and the key of each head by their root mean square, which bounds the scores; "rms" and
+            "layer" are norms with a learned gain.
+        norm_epsilon: what these two norms add to the mean square.
         score: "scaled_dot", "dot" or "cosine".
+        scale: the factor of scaled_dot. Default: 1 / sqrt(head_dim).
+        score_cap: keep the scores between −score_cap and score_cap by a tanh.
         normalize: "softmax" or any other normalizer of `foci.attend`.
+        sink: one more position for the softmax, which holds nothing, so that a head may attend to nothing: "learned"
+            has a score per head, "zero" is the softmax off by one, 1 + Σ exp. Rows of weights sum to less than 1.
+        gate: multiply what the heads read by a sigmoid of the query, "elementwise" or "headwise".
         dropout: share of the weights dropped in training.
         keep_weights: compute all weights along with the output and keep these L×S numbers: less work than computing
             them from the handle afterwards.
         bias: give the projections a bias.
+        output_bias: give the output layer a bias. Default: as ``bias``.
 
     For self-attention call it as ``attention(x, x)``. To decode step by step pass
     ``state=attention.empty_cache(batch)`` and only the new positions; the cache that comes back is the next state.
-    With a cache, a mask covers the cached and the new keys.
+    With a cache, a mask covers the cached and the new keys. Numbers to add to the scores are a ``bias`` of the call.
+    `from_torch` and `from_huggingface` take the weights of other libraries' layers.
 
     Example:
         >>> import torch
@@ -93,63 +125,81 @@ class MultiHeadAttention(nn.Module):
         model_dim: int,
         num_heads: int,
         *,
+        head_dim: int | None = None,
         key_dim: int | None = None,
         value_dim: int | None = None,
         num_key_heads: int | None = None,
         causal: bool = False,
         window: Window | None = None,
-        rotary: bool = False,
+        rotary: bool | Rotary = False,
         alibi: bool = False,
-        qk_norm: bool = False,
+        relative: RelativeName | RelativeBias | None = None,
+        qk_norm: bool | NormName = False,
+        norm_epsilon: float = EPSILON,
         score: DotScoreName = "scaled_dot",
+        scale: float | None = None,
+        score_cap: float | None = None,
         normalize: NormalizerName = "softmax",
+        sink: SinkName | None = None,
+        gate: GateName | None = None,
         dropout: float = 0.0,
         keep_weights: bool = False,
         bias: bool = True,
+        output_bias: bool | None = None,
     ) -> None:
         super().__init__()
         check_sizes("MultiHeadAttention", model_dim=model_dim, num_heads=num_heads, num_key_heads=num_key_heads)
-        check_sizes("MultiHeadAttention", key_dim=key_dim, value_dim=value_dim)
+        check_sizes("MultiHeadAttention", key_dim=key_dim, value_dim=value_dim, head_dim=head_dim)
+        check_positive("MultiHeadAttention", scale=scale, score_cap=score_cap, norm_epsilon=norm_epsilon)
         check_share("MultiHeadAttention", dropout=dropout)
+        _check_options(score, scale, normalize, sink, gate)
         key_heads = num_heads if num_key_heads is None else num_key_heads
-        if model_dim % num_heads:
+        if head_dim is None and model_dim % num_heads:
             raise ConfigError(
                 f"MultiHeadAttention: model_dim is {model_dim} and num_heads is {num_heads}, expected a model_dim "
-                "that num_heads divides."
+                "that num_heads divides, or a head_dim."
             )
         if num_heads % key_heads:
             raise ConfigError(
                 f"MultiHeadAttention: num_key_heads is {key_heads}, expected a divisor of num_heads={num_heads}."
             )
-        head_dim = model_dim // num_heads
-        if rotary and head_dim % 2:
-            raise ConfigError(
-                f"MultiHeadAttention: heads have {head_dim} features, expected an even number for rotary=True. "
-                "Change model_dim or num_heads."
-            )
         self.model_dim = model_dim
         self.num_heads = num_heads
-        self.scale = 1.0 / math.sqrt(head_dim)
+        self.head_dim = model_dim // num_heads if head_dim is None else head_dim
         self.num_key_heads = key_heads
         self.key_dim = model_dim if key_dim is None else key_dim
         self.value_dim = self.key_dim if value_dim is None else value_dim
         self.causal = causal
         self.window = window
-        self.rotary = rotary
+        self.rotary = _rotary(rotary, self.head_dim)
         self.alibi = alibi
         self.qk_norm = qk_norm
+        self.norm_epsilon = norm_epsilon
         self.score = score
+        self.scale = 1.0 / math.sqrt(self.head_dim) if scale is None else scale
+        self.score_cap = score_cap
         self.normalize = normalize
+        self.gate = gate
         self.dropout = dropout
         self.keep_weights = keep_weights
-        self.query_layer = nn.Linear(model_dim, model_dim, bias=bias)
-        self.key_layer = nn.Linear(self.key_dim, key_heads * head_dim, bias=bias)
-        self.value_layer = nn.Linear(self.value_dim, key_heads * head_dim, bias=bias)
-        self.output_layer = nn.Linear(model_dim, model_dim, bias=bias)
+        inner, key_inner = num_heads * self.head_dim, key_heads * self.head_dim
+        self.query_layer = nn.Linear(model_dim, inner, bias=bias)
+        self.key_layer = nn.Linear(self.key_dim, key_inner, bias=bias)
+        self.value_layer = nn.Linear(self.value_dim, key_inner, bias=bias)
+        self.output_layer = nn.Linear(inner, model_dim, bias=bias if output_bias is None else output_bias)
         for layer in (self.query_layer, self.key_layer, self.value_layer):
             nn.init.xavier_uniform_(layer.weight)
             if bias:
                 nn.init.zeros_(layer.bias)
+        self.query_norm, self.key_norm = (_norm(qk_norm, self.head_dim, norm_epsilon) for _ in range(2))
+        self.gate_layer = None
+        if gate is not None:
+            self.gate_layer = nn.Linear(model_dim, inner if gate == "elementwise" else num_heads, bias=bias)
+        self.sink: Tensor | None = None
+        if sink is not None:
+            zeros = torch.zeros(num_heads)
+            self.sink = nn.Parameter(zeros) if sink == "learned" else nn.Buffer(zeros, persistent=False)
+        self.relative = self._relative(relative)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> MultiHeadAttention:
@@ -157,40 +207,52 @@ class MultiHeadAttention(nn.Module):
 
         Raises ConfigError for ``add_bias_kv`` and ``add_zero_attn``, which foci does not have.
         """
-        if module.bias_k is not None or module.add_zero_attn:
-            raise ConfigError(
-                "MultiHeadAttention.from_torch: add_bias_kv and add_zero_attn are not supported. "
-                "Build the torch module without them."
-            )
-        ours = cls(
-            module.embed_dim,
-            module.num_heads,
-            key_dim=module.kdim,
-            value_dim=module.vdim,
-            dropout=module.dropout,
-            bias=module.in_proj_bias is not None,
-        )
-        if module._qkv_same_embed_dim:
-            weights = module.in_proj_weight.chunk(3)
-        else:
-            weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-        layers = (ours.query_layer, ours.key_layer, ours.value_layer)
-        with torch.no_grad():
-            for layer, weight in zip(layers, weights):
-                layer.weight.copy_(weight)
-            if module.in_proj_bias is not None:
-                for layer, bias in zip(layers, module.in_proj_bias.chunk(3)):
-                    layer.bias.copy_(bias)
-                ours.output_layer.bias.copy_(module.out_proj.bias)
-            ours.output_layer.weight.copy_(module.out_proj.weight)
-        reference = module.out_proj.weight
-        return ours.to(device=reference.device, dtype=reference.dtype).train(module.training)
+        from foci.mechanisms.heads.conversions import from_torch
 
-    def empty_cache(self, batch_size: int) -> KeyValueCache:
-        """Return the initial state for decoding, without positions."""
-        weight = self.key_layer.weight
-        empty = weight.new_zeros(batch_size, self.num_key_heads, 0, self.model_dim // self.num_heads)
-        return KeyValueCache(empty, empty)
+        return from_torch(module)
+
+    @classmethod
+    def from_huggingface(cls, layer: nn.Module) -> MultiHeadAttention:
+        """Return the same attention as that of a layer of transformers, with the same parameters.
+
+        Args:
+            layer: the attention of a layer, such as ``model.model.layers[0].self_attn``; its class is one of
+                `foci.mechanisms.heads.huggingface.FAMILIES`.
+        """
+        from foci.mechanisms.heads.huggingface import from_huggingface
+
+        return from_huggingface(layer)
+
+    @overload
+    def empty_cache(self, batch_size: int) -> KeyValueCache: ...
+    @overload
+    def empty_cache(self, batch_size: int, max_length: int) -> PreallocatedCache: ...
+    @overload
+    def empty_cache(self, batch_size: int, *, sliding: Literal[True]) -> SlidingCache: ...
+    def empty_cache(
+        self, batch_size: int, max_length: int | None = None, *, sliding: bool = False
+    ) -> KeyValueCache | PreallocatedCache | SlidingCache:
+        """Return the initial state for decoding, without positions.
+
+        Args:
+            batch_size: number of rows.
+            max_length: the longest text: the cache has this size from the first step on, and so has its mask. Default:
+                the cache grows.
+            sliding: keep only what the window reaches, and drop older positions; needs a window.
+        """
+        check_sizes("empty_cache", max_length=max_length)
+        left = None if self.window is None else self.window[0]
+        if sliding and (left is None or max_length is not None):
+            raise ConfigError(
+                f"empty_cache: sliding with window {self.window} and max_length {max_length}, expected a window with a "
+                "left side, whose size is the cache's, and no max_length."
+            )
+        slots = max_length or (left if sliding and left is not None else 0)
+        empty = self.key_layer.weight.new_zeros(batch_size, self.num_key_heads, slots, self.head_dim)
+        if max_length is None and not sliding:
+            return KeyValueCache(empty, empty)
+        length = torch.zeros(batch_size, dtype=torch.long, device=empty.device)
+        return SlidingCache(empty, empty, length) if sliding else PreallocatedCache(empty, empty.clone(), length)
 
     def forward(
         self,
@@ -198,10 +260,23 @@ class MultiHeadAttention(nn.Module):
         key: Float[Tensor, "#B S Dk"],
         value: Float[Tensor, "#B S Dv"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
-        state: KeyValueCache | None = None,
+        state: AnyCache | None = None,
+        *,
+        bias: Float[Tensor, "..."] | None = None,
     ) -> AttentionOutput:
-        """Attend to ``value`` (default: the key) with every head; weights are ``(B, H, L, S)``."""
-        return self.read(query, self.prepare(key, value, mask), state)
+        """Attend to ``value`` (default: the key) with every head; weights are ``(B, H, L, S)``.
+
+        Args:
+            query: the queries.
+            key: the keys; with a cache, the new ones.
+            value: the values.
+            mask: which query may attend to which key.
+            state: a cache, from `empty_cache` or the previous call.
+            bias: numbers added to the scores, ``(B, H, L, S)`` or ``(B, L, S)``, each axis of that size or 1.
+        """
+        readable = mask if mask is None or state is None else _columns(state, mask, key)
+        memory = self.prepare(key, value, readable)
+        return self.read(query, memory if readable is mask else memory._replace(mask=mask), state, bias=bias)
 
     def prepare(
         self,
@@ -219,87 +294,294 @@ class MultiHeadAttention(nn.Module):
             key, value = clear_source(key, value, mask)
         projected = self._split(self.key_layer(key), self.num_key_heads)
         return ProjectedMemory(
-            unit_mean_square(projected) if self.qk_norm else projected,
-            self._split(self.value_layer(value), self.num_key_heads),
-            mask,
+            self._normed(projected, self.key_norm), self._split(self.value_layer(value), self.num_key_heads), mask
         )
 
     def read(
-        self, query: Float[Tensor, "#B L D"], memory: ProjectedMemory, state: KeyValueCache | None = None
+        self,
+        query: Float[Tensor, "#B L D"],
+        memory: ProjectedMemory,
+        state: AnyCache | None = None,
+        *,
+        bias: Float[Tensor, "..."] | None = None,
     ) -> AttentionOutput:
         """Attend to the cache, if any, followed by a prepared source; return the extended cache."""
         check_shape("MultiHeadAttention", "query", query, "batch", "query", self.model_dim)
         check_together("MultiHeadAttention", query=query, value=memory.value)
         query, _ = expand_query("MultiHeadAttention", query, memory.key, memory.value)
         projected = self.project_query(query)
-        key, value = memory.key, memory.value
-        if self.rotary:
-            past = 0 if state is None else state.key.shape[2]
-            key = rotary(key, start=past)
+        key, value, mask = memory.key, memory.value, memory.mask
+        past: int | Tensor = 0 if state is None else _start(state, key)
+        if self.rotary is not None:
+            projected = rotary(projected, start=past + (key.shape[2] - projected.shape[2]), how=self.rotary)
+            key = rotary(key, start=past, how=self.rotary)
+        slots = distance = None
         if state is not None:
-            key, value = torch.cat([state.key, key], dim=2), torch.cat([state.value, value], dim=2)
-            state = KeyValueCache(key, value)
+            if isinstance(state, SlidingCache) and mask is not None:
+                mask = state.fit(mask, key.shape[2])
+            state, key, value, slots, distance = state.extend(key, value)
         L, S = projected.shape[2], key.shape[2]
-        if self.rotary:
-            projected = rotary(projected, start=S - L)
-        mask, window = memory.mask, self.window
+        window = self.window
         if self.causal:
             window = causal_window(window)
         if mask is None and S == 0:
             mask = torch.ones(1, 1, 1, 0, dtype=torch.bool, device=query.device)
+        reach = None
+        if distance is not None:  # not the last query's own slot is the last
+            slots, window = _near(slots, distance, window), None
+            reach = Distances(distance, 1 - S, S - 1)
         # Only with a mask or a window can a query have nothing to read.
-        if mask is not None or (window is not None and not reads_own_key(window, L, S)):
+        if (
+            mask is not None
+            or slots is not None
+            or bias is not None
+            or (window is not None and not reads_own_key(window, L, S))
+        ):
             shape = scores_shape(projected, key)
             if mask is not None:
-                mask = check_mask("MultiHeadAttention", mask, shape, query.device)
+                mask = _fit(mask, shape, query.device, 0 if state is None else S - memory.key.shape[2])
+            if slots is not None:
+                mask = slots if mask is None else mask & slots
+            if bias is not None:
+                bias = bias.unsqueeze(1) if bias.dim() == 3 else bias
+                mask, bias = mask_and_bias(mask, bias, shape, query.device)
             mask, window = combine(mask, window, shape, query.device), None
-        slopes = alibi_slopes(self.num_heads, device=query.device, dtype=projected.dtype) if self.alibi else None
+        read = self._read_heads(projected, key, value, mask, window, bias, reach)
+        return AttentionOutput(self._join(read.output, query, mask), read.weights, state)
+
+    def read_at(
+        self,
+        query: Float[Tensor, "B L D"],
+        key: Float[Tensor, "B G S K"],
+        value: Float[Tensor, "B G S K"],
+        mask: Bool[Tensor, "B 1 L S"] | None,
+        position: int,
+        positions: Int[Tensor, "B L S"] | None,
+    ) -> Float[Tensor, "B L D"]:
+        """Attend to rotated keys whose positions are not a sequence, as those of a tree of hypotheses.
+
+        Args:
+            query: the queries, all of them at ``position``.
+            key: the keys by head.
+            value: the values by head.
+            mask: which query may read which key.
+            position: the position of the queries.
+            positions: the position of each key, which only biases by distance need.
+        """
+        projected = self.project_query(query)
+        if self.rotary is not None:
+            projected = rotary(projected.unsqueeze(-2), start=position, how=self.rotary).squeeze(-2)
+        reach = None if positions is None else Distances(positions - position, -position, 0)
+        if reach is not None and self.window is not None and self.window[0] is not None:
+            near = (reach.table >= -self.window[0]).unsqueeze(1)
+            mask = near if mask is None else mask & near
+        read = self._read_heads(projected, key, value, mask, None, None, reach)
+        return self._join(read.output, query, None)
+
+    def project_query(self, query: Float[Tensor, "B L D"]) -> Float[Tensor, "B H L K"]:
+        """Return the queries of each head, before any rotation."""
+        return self._normed(self._split(self.query_layer(query), self.num_heads), self.query_norm)
+
+    def _read_heads(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        window: Window | None,
+        bias: Tensor | None,
+        reach: Distances | None,
+    ) -> AttentionOutput:
+        """Read with every head; without ``reach`` the last query's own key is the last."""
+        if self.score == "cosine":
+            query, key = score_functions.unit(query), score_functions.unit(key)
+        scale = self.scale if self.score == "scaled_dot" else 1.0
+        slopes = alibi_slopes(self.num_heads, device=query.device, dtype=query.dtype) if self.alibi else None
+        if slopes is not None and (bias is not None or reach is not None or self.normalize != "softmax"):
+            if reach is None:
+                added = alibi_bias(slopes, query.shape[2], key.shape[2])
+            else:
+                added = -slopes.view(-1, 1, 1) * reach.table.abs().unsqueeze(1)
+            bias, slopes = _sum(bias, added.to(query.dtype)), None
+        read_also = None
+        if self.relative is not None:
+            reach = distances(query.shape[2], key.shape[2], query.device) if reach is None else reach
+            bias = _sum(bias, self.relative(query, key, scale, reach).to(query.dtype))
+            read_also = self.relative.reader(reach)
         dropout = self.dropout if self.training else 0.0
-        if self.score == "scaled_dot" and self.normalize == "softmax":
-            read = attend_dots(
-                projected,
+        if self.normalize == "softmax":
+            return attend_dots(
+                query,
                 key,
                 value,
                 mask,
-                scale=self.scale,
+                scale=scale,
+                bias=bias,
                 window=window,
                 slopes=slopes,
+                score_cap=self.score_cap,
+                sink=self.sink,
+                read_also=read_also,
                 dropout=dropout,
                 keep_weights=self.keep_weights,
                 own=True,
             )
-        else:
-            key, value = (t.repeat_interleave(self.num_heads // self.num_key_heads, dim=1) for t in (key, value))
-            read = attend(
-                projected,
-                key,
-                value,
-                mask,
-                bias=None if slopes is None else alibi_bias(slopes, L, S).to(query.dtype),
-                window=window,
-                score=self.score,
-                normalize=self.normalize,
-                dropout=dropout,
-            )
-        output: Tensor = self.output_layer(read.output.transpose(1, 2).flatten(2))
+        key, value = (t.repeat_interleave(self.num_heads // self.num_key_heads, dim=1) for t in (key, value))
+        scores = scaled_products(query, key, scale)
+        if self.score_cap is not None:
+            scores = capped(scores, self.score_cap)
+        return attend_scores(
+            scores,
+            value,
+            mask,
+            bias=bias,
+            window=window,
+            normalize=self.normalize,
+            read_also=read_also,
+            dropout=dropout,
+        )
+
+    def _join(self, heads: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of all heads together."""
+        if self.gate_layer is not None:
+            opened = torch.sigmoid(self.gate_layer(query)).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            heads = heads * opened
+        output: Tensor = self.output_layer(heads.transpose(1, 2).flatten(2))
         if mask is not None:
             # By the mask rule a query that may read nothing gets output 0, not the projection's bias.
             output = output.masked_fill(~mask.any(dim=-1).any(dim=1).unsqueeze(-1), 0.0)
-        return AttentionOutput(output, read.weights, state)
+        return output
 
-    def project_query(self, query: Float[Tensor, "B L D"]) -> Float[Tensor, "B H L K"]:
-        """Return the queries of each head, before any rotation."""
-        projected = self._split(self.query_layer(query), self.num_heads)
+    def _normed(self, projected: Tensor, norm: nn.Module | None) -> Tensor:
+        if norm is not None:
+            normed: Tensor = norm(projected)
+            return normed
         return unit_mean_square(projected) if self.qk_norm else projected
 
     def _split(self, projected: Tensor, heads: int) -> Tensor:
         batch, length, _ = projected.shape
-        return projected.view(batch, length, heads, self.model_dim // self.num_heads).transpose(1, 2)
+        return projected.view(batch, length, heads, self.head_dim).transpose(1, 2)
+
+    def _relative(self, relative: str | RelativeBias | None) -> RelativeBias | None:
+        if relative == "t5":
+            return BucketBias(self.num_heads, both_sides=not self.causal)
+        if relative == "shaw":
+            return ShawBias(self.head_dim)
+        if relative == "transformer_xl":
+            return TransformerXLBias(self.model_dim, self.num_heads, self.head_dim)
+        if isinstance(relative, str):
+            raise unknown_name("relative", relative, get_args(RelativeName))
+        return relative
 
     def extra_repr(self) -> str:
         """Return the options that differ from a plain multi-head attention, for printing."""
         shown = [f"model_dim={self.model_dim}", f"num_heads={self.num_heads}"]
         if self.num_key_heads != self.num_heads:
             shown.append(f"num_key_heads={self.num_key_heads}")
-        shown += [name for name in ("causal", "rotary", "alibi", "qk_norm") if getattr(self, name)]
+        if self.head_dim * self.num_heads != self.model_dim:
+            shown.append(f"head_dim={self.head_dim}")
+        shown += [name for name in ("causal", "alibi") if getattr(self, name)]
+        if self.rotary is not None:
+            shown.append("rotary" if self.rotary == PLAIN else f"rotary={self.rotary}")
+        if self.qk_norm:
+            shown.append("qk_norm" if self.qk_norm is True else f"qk_norm={self.qk_norm!r}")
+        shown += [f"{name}={getattr(self, name)!r}" for name in ("window", "score_cap", "gate") if getattr(self, name)]
         return ", ".join(shown)
+
+
+def _check_options(score: str, scale: float | None, normalize: str, sink: str | None, gate: str | None) -> None:
+    """Raise for an unknown name, and for an option without an effect."""
+    for name, value, known in (("sink", sink, get_args(SinkName)), ("gate", gate, get_args(GateName))):
+        if value is not None and value not in known:
+            raise unknown_name(name, value, known)
+    if sink is not None and normalize != "softmax":
+        raise ConfigError(
+            f"MultiHeadAttention: sink is {sink!r} with normalize {normalize!r}, expected normalize='softmax'."
+        )
+    if scale is not None and score != "scaled_dot":
+        raise ConfigError(
+            f"MultiHeadAttention: scale is {scale} with score {score!r}, expected score='scaled_dot': the others "
+            "have no factor."
+        )
+
+
+def _rotary(rotary: bool | Rotary, head_dim: int) -> Rotary | None:
+    """Return how heads of this size are rotated; None for not at all."""
+    if rotary is False:
+        return None
+    how = PLAIN if rotary is True else rotary
+    if how.rotated_dim is None and head_dim % 2:
+        raise ConfigError(
+            f"MultiHeadAttention: heads have {head_dim} features, expected an even number for rotary positions. Change "
+            "model_dim or num_heads, or set rotated_dim."
+        )
+    how.turned_dim(head_dim)
+    return how
+
+
+def _norm(qk_norm: bool | str, size: int, epsilon: float) -> nn.Module | None:
+    """Return a norm with a learned gain, or None: without one it has no parameters."""
+    if isinstance(qk_norm, str):
+        if qk_norm not in NORMS:
+            raise unknown_name("qk_norm", qk_norm, NORMS)
+        return NORMS[qk_norm](size, epsilon)
+    if epsilon != EPSILON:
+        raise ConfigError(
+            f"MultiHeadAttention: norm_epsilon is {epsilon} with qk_norm {qk_norm}, expected qk_norm='rms' or 'layer'."
+        )
+    return None
+
+
+def _sum(bias: Tensor | None, added: Tensor) -> Tensor:
+    return added if bias is None else bias + added
+
+
+def _columns(state: AnyCache, mask: Any, key: Any) -> Any:
+    """Return the mask of the new positions; what is no mask is passed on to the checks."""
+    fits = isinstance(mask, Tensor) and isinstance(key, Tensor) and mask.dtype == torch.bool and mask.dim() in (3, 4)
+    return state.covering(mask, key.shape[1]) if fits and hasattr(state, "covering") and key.dim() == 3 else mask
+
+
+def _start(state: AnyCache, key: Tensor) -> int | Tensor:
+    """Return the position of the next key, or raise if the cache is of another batch or another attention."""
+    if not isinstance(state, KeyValueCache | PreallocatedCache | SlidingCache):
+        raise ShapeError(
+            f"MultiHeadAttention: state is a {type(state).__name__}, expected a cache. Begin with "
+            "attention.empty_cache(batch), and pass on the state of the last result."
+        )
+    cached = state.key
+    if cached.shape[0] != key.shape[0]:
+        raise ShapeError(
+            f"MultiHeadAttention: the cache has batch size {cached.shape[0]}, but the new keys have {key.shape[0]}. "
+            "Choose or repeat the cache's rows with state.select(index), or begin with empty_cache."
+        )
+    if (cached.shape[1], cached.shape[3]) != (key.shape[1], key.shape[3]):
+        raise ShapeError(
+            f"MultiHeadAttention: the cache has {cached.shape[1]} key heads of {cached.shape[3]} features, expected "
+            f"{key.shape[1]} of {key.shape[3]}. It is that of another attention: each has a cache of its own."
+        )
+    if cached.device != key.device:
+        raise ShapeError(f"MultiHeadAttention: the cache is on {cached.device}, but the new keys are on {key.device}.")
+    return state.start
+
+
+def _near(slots: Tensor | None, distance: Tensor, window: Window | None) -> Tensor | None:
+    """Return the slots that each query may reach, from where the queries are."""
+    left, right = (None, None) if window is None else window
+    if left is not None:
+        near = (distance >= -left).unsqueeze(1)
+        slots = near if slots is None else slots & near
+    if right is not None:
+        near = (distance <= right).unsqueeze(1)
+        slots = near if slots is None else slots & near
+    return slots
+
+
+def _fit(mask: Tensor, shape: torch.Size, device: torch.device, cached: int) -> Tensor:
+    """Return the mask with the rank of the scores."""
+    if cached and isinstance(mask, Tensor) and mask.dim() in (3, 4) and mask.shape[-1] not in (1, shape[-1]):
+        raise ShapeError(
+            f"MultiHeadAttention: mask has {mask.shape[-1]} keys, expected {shape[-1]}: {cached} in the cache and "
+            f"{shape[-1] - cached} new ones. A mask covers them all: masks.keys(valid[:, :{shape[-1]}])."
+        )
+    return check_mask("MultiHeadAttention", mask, shape, device)
