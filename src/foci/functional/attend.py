@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float
@@ -18,12 +19,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci import masks
-from foci.checks import check_mask, check_shape, check_together
+from foci.checks import check_mask, check_shape, check_together, expand_query
 from foci.errors import ConfigError, ShapeError, unknown_name
 from foci.functional import scores as score_functions
 from foci.functional.kernels.banded import attend_band
 from foci.functional.kernels.softmax_rows import FusedSoftmax
 from foci.functional.normalize import sigmoid, softmax
+from foci.functional.own_parts import OwnNormalizer, OwnScore, own_scores, own_weights
 from foci.functional.positions import alibi_bias
 from foci.functional.sample import Drawn, best, categorical, gumbel, hard
 from foci.functional.sparse import entmax15, sparsemax
@@ -82,8 +84,8 @@ def attend(
     *,
     bias: Float[Tensor, "..."] | None = None,
     causal: bool = False,
-    score: DotScoreName | Callable[[Tensor, Tensor], Tensor] = "scaled_dot",
-    normalize: NormalizerName | Normalizer = "softmax",
+    score: DotScoreName | OwnScore = "scaled_dot",
+    normalize: NormalizerName | OwnNormalizer = "softmax",
     window: Window | None = None,
     dropout: float = 0.0,
 ) -> AttentionOutput:
@@ -117,8 +119,9 @@ def attend(
     dots = _as_dots(score, query, key)
     if dots is not None and normalize == "softmax":
         return attend_dots(*dots[:2], value, mask, scale=dots[2], bias=bias, window=window, dropout=dropout)
-    scores = score_functions.scaled_dot(*dots) if dots is not None else score(query, key)  # type: ignore[operator]
-    return attend_scores(scores, value, mask, bias=bias, window=window, normalize=normalize, dropout=dropout)
+    scores = own_scores(score, query, key) if dots is None else score_functions.scaled_dot(*dots)  # type: ignore[arg-type]
+    how = normalizer(normalize) if isinstance(normalize, str) else partial(own_weights, normalize)
+    return attend_scores(scores, value, mask, bias=bias, window=window, normalize=how, dropout=dropout)
 
 
 def attend_scores(
@@ -286,15 +289,28 @@ def reads_own_key(window: Window, L: int, S: int) -> bool:
 
 
 def mask_and_bias(
-    mask: Tensor | None, bias: Tensor | None, shape: torch.Size, device: torch.device
+    mask: Tensor | None, bias: Tensor | None, shape: torch.Size, device: torch.device, *, owner: str = "attend"
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return mask and bias, both of the scores' rank; a bias of −∞ becomes a part of the mask."""
     if mask is not None:
-        mask = check_mask("attend", mask, shape, device)
+        mask = check_mask(owner, mask, shape, device)
     if bias is None:
         return mask, None
-    closed = check_bias(bias, shape) == -torch.inf
+    closed = check_bias(bias, shape, owner) == -torch.inf
     return ~closed if mask is None else mask & ~closed, bias.masked_fill(closed, 0.0)
+
+
+def close_by_bias(
+    owner: str, query: Tensor, key: Tensor, mask: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return mask and bias as `mask_and_bias` does, before a mechanism clears what nobody may read."""
+    if bias is None:
+        return mask, None
+    check_shape(owner, "query", query, "batch", "query", "feature")
+    check_shape(owner, "key", key, "batch", "key", "feature")
+    _, batch = expand_query(owner, query, key, key)
+    shape = torch.Size((batch, query.shape[1], key.shape[1]))
+    return mask_and_bias(mask, bias, shape, query.device, owner=owner)
 
 
 def combine(mask: Tensor | None, window: Window | None, shape: torch.Size, device: torch.device) -> Tensor | None:
@@ -309,7 +325,7 @@ def combine(mask: Tensor | None, window: Window | None, shape: torch.Size, devic
 
 
 def normalizer(name: NormalizerName | Normalizer) -> Normalizer:
-    """Return the normalizer of this name; a function is returned as it is."""
+    """Return the normalizer of this name; a function of the form that kernels and modules use is returned as it is."""
     if callable(name):
         return name
     if name not in NORMALIZERS:
@@ -317,13 +333,15 @@ def normalizer(name: NormalizerName | Normalizer) -> Normalizer:
     return NORMALIZERS[name]
 
 
-def check_bias(bias: Tensor, shape: torch.Size) -> Tensor:
+def check_bias(bias: Tensor, shape: torch.Size, owner: str = "attend") -> Tensor:
     """Return the bias, or raise an error that says what is wrong with it."""
+    if not isinstance(bias, Tensor):
+        raise ShapeError(f"{owner}: bias is a {type(bias).__name__}, expected a torch.Tensor of shape {tuple(shape)}.")
     if bias.dtype == torch.bool:
-        raise ShapeError("attend: bias has dtype torch.bool, expected numbers. Pass a boolean mask as mask=…")
+        raise ShapeError(f"{owner}: bias has dtype torch.bool, expected numbers. Pass a boolean mask as mask=…")
     if bias.dim() != len(shape) or any(have not in (1, want) for have, want in zip(bias.shape, shape)):
         raise ShapeError(
-            f"attend: bias has shape {tuple(bias.shape)}, expected {tuple(shape)}, where an axis of size 1 "
+            f"{owner}: bias has shape {tuple(bias.shape)}, expected {tuple(shape)}, where an axis of size 1 "
             "broadcasts. Add the missing axes with bias.unsqueeze(…)."
         )
     return bias
@@ -464,11 +482,9 @@ def _flatten(tensor: Tensor, leading: torch.Size, flat: tuple[int, int]) -> Tens
     return tensor.expand(*leading, -1, -1).reshape(*flat, *tensor.shape[-2:])
 
 
-def _as_dots(
-    score: str | Callable[[Tensor, Tensor], Tensor], query: Tensor, key: Tensor
-) -> tuple[Tensor, Tensor, float] | None:
-    """Return query, key and scale whose dot products are the scores; None for scores of another kind."""
-    if callable(score):
+def _as_dots(score: str | OwnScore, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
+    """Return query, key and scale whose dot products are the scores; None for a score of one's own."""
+    if not isinstance(score, str):
         return None
     if score == "scaled_dot":
         return query, key, score_functions.default_scale(query)

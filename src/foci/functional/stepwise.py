@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foci.functional.attend import NORMALIZERS, WITHOUT_CHANCE
+from foci.functional.attend import NORMALIZERS, WITHOUT_CHANCE, Normalizer
 from foci.functional.kernels import location_aware as location_aware_kernel
 from foci.functional.kernels import source_gradients
 from foci.functional.kernels import word_by_word as word_by_word_kernel
@@ -36,10 +36,11 @@ from foci.tracing import Tensors, is_traced, is_watched, known_true, run_steps
 class StepOptions(NamedTuple):
     """How a step turns scores into weights.
 
-    ``reach`` is the number of positions before and after the median of the previous weights; None allows all positions.
+    ``normalize`` is a name, or a normalizer of one's own. ``reach`` is the number of positions before and after the
+    median of the previous weights; None allows all positions.
     """
 
-    normalize: str = "softmax"
+    normalize: str | Normalizer = "softmax"
     sharpening: float = 1.0
     reach: Sequence[int] | None = None
 
@@ -58,9 +59,22 @@ _RANDOM = ("sample", "gumbel")
 
 def location_aware(previous: Tensor, at: Tensors, shared: Tensors, options: StepOptions) -> tuple[Tensor, Tensors]:
     """Score ``at = (query[, mask])`` against ``shared = (key, vector, filters, filter projection[, mask])``."""
-    key, vector, filters, projection, *mask = shared
-    scores = additive(at[0], add_location(key, previous, filters, projection), vector)
+    scores, mask = _location_scores(previous, at[0], shared)
     return _weigh(scores, previous, (*at[1:], *mask), options)
+
+
+def biased_location_aware(
+    previous: Tensor, at: Tensors, shared: Tensors, options: StepOptions
+) -> tuple[Tensor, Tensors]:
+    """Compute `location_aware` for ``at = (query, bias[, mask])``, the bias added to the sharpened scores."""
+    scores, mask = _location_scores(previous, at[0], shared)
+    scores = scores * options.sharpening + at[1]
+    return _weigh(scores, previous, (*at[2:], *mask), options._replace(sharpening=1.0))
+
+
+def _location_scores(previous: Tensor, query: Tensor, shared: Tensors) -> tuple[Tensor, list[Tensor]]:
+    key, vector, filters, projection, *mask = shared
+    return additive(query, add_location(key, previous, filters, projection), vector), mask
 
 
 def median_window(previous: Tensor, at: Tensors, shared: Tensors, options: StepOptions) -> tuple[Tensor, Tensors]:
@@ -79,6 +93,7 @@ def word_by_word(memory: Tensor, at: Tensors, shared: Tensors, options: StepOpti
 
 STEPS: Mapping[str, Step] = {
     "location_aware": location_aware,
+    "biased_location_aware": biased_location_aware,
     "median_window": median_window,
     "word_by_word": word_by_word,
 }
@@ -101,7 +116,8 @@ def over_steps(
     """
     if known_true(inputs[0].shape[1] == 1) and (name != "location_aware" or torch.compiler.is_compiling()):
         return STEPS[name](carry, inputs, shared, options)
-    if torch.compiler.is_compiling() and not torch.compiler.is_exporting() and options.normalize not in _RANDOM:
+    as_operator = isinstance(options.normalize, str) and options.normalize not in _RANDOM
+    if as_operator and torch.compiler.is_compiling() and not torch.compiler.is_exporting():
         carry, *outputs = _steps_op(carry, list(inputs), list(shared), name, *options)
         return carry, tuple(outputs)
     return _run(name, carry, inputs, shared, options)
@@ -164,7 +180,8 @@ def _readable(previous: Tensor, given: Sequence[Tensor], options: StepOptions) -
 def _weigh(scores: Tensor, previous: Tensor, given: Sequence[Tensor], options: StepOptions) -> tuple[Tensor, Tensors]:
     mask = _readable(previous, given, options)
     scores = scores if options.sharpening == 1.0 else scores * options.sharpening
-    weights, *sampled = _NORMALIZERS[options.normalize](scores, mask)
+    how = options.normalize
+    weights, *sampled = (_NORMALIZERS[how] if isinstance(how, str) else how)(scores, mask)
     return weights.squeeze(1), (weights, *(one for one in sampled if one is not None))
 
 

@@ -44,10 +44,12 @@ def read(
     score: WindowScore,
     normalize: WindowNormalizer | None = None,
     dropout: float = 0.0,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Return the output ``(B, L, V)`` and the weights ``(B, L, W)`` of the window.
 
-    Of what was sampled also the log-probability and the probabilities, before any Gaussian.
+    Of what was sampled also the log-probability and the probabilities, before any Gaussian. ``bias``, which broadcasts
+    to ``(B, L, S)``, is added to the scores.
     """
     center, start, mask, radius, sigma = window
     size = key.shape[1]
@@ -59,6 +61,8 @@ def read(
     if mask is not None and size:
         readable = readable & mask.expand(*start.shape, size).gather(-1, positions)
     scores = score(query.unsqueeze(2), gather_positions(key, positions))
+    if bias is not None and size:
+        scores = scores + bias.expand(*start.shape, size).gather(-1, positions).unsqueeze(2)
     sampled: list[Tensor | None] = []
     if normalize is None:
         weights = masked_softmax(scores, readable.unsqueeze(2))

@@ -94,20 +94,22 @@ def local(
     scale: float | None = None,
     normalize: WindowNormalizer | None = None,
     dropout: float = 0.0,
+    bias: Float[Tensor, "#B #L #S"] | None = None,
 ) -> AttentionOutput:
     """Read the positions s with ``|s − center| ≤ radius``; with ``sigma`` their weights are multiplied by a Gaussian.
 
     Windows are cut at the ends of the sequence. ``score`` gets ``query (B, L, 1, D)`` and ``key (B, L, W, D)``;
-    ``scale`` is that of scaled dot products, for which a kernel gathers no positions.
+    ``scale`` is that of scaled dot products, for which a kernel gathers no positions. ``bias`` is added to the scores.
     """
     window = _window(query, key, value, center, mask, radius, sigma)
     log_prob = drawn_from = None
-    if score is scaled_dot and normalize is None and dropout == 0.0:
+    if score is scaled_dot and normalize is None and bias is None and dropout == 0.0:
         scale = default_scale(query) if scale is None else scale
         output, weights = kernels.window.read_dots(query, key, value, window, scale)
     else:
         score = score if scale is None else partial(scaled_dot, scale=scale)
-        output, weights, log_prob, drawn_from = window_plain.read(query, key, value, window, score, normalize, dropout)
+        read = window_plain.read(query, key, value, window, score, normalize, dropout, bias)
+        output, weights, log_prob, drawn_from = read
     source = Windowed(weights, window.start, key.shape[1])
     behind = None if drawn_from is None else Windowed(drawn_from, window.start, key.shape[1])
     return AttentionOutput(output, Weights(source, log_prob, behind))

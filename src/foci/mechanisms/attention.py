@@ -10,20 +10,22 @@ Differs: score, normalizer and focus are options; the paper's choice is additive
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.checks import check_mask, check_shape, check_together, expand_query
+from foci.checks import check_shape, check_together, expand_query
 from foci.errors import ConfigError, check_positive, check_share, check_sizes, unknown_name
+from foci.functional.attend import close_by_bias, mask_and_bias
+from foci.functional.own_parts import check_attended, check_closed, check_takes, is_first_call, mark_checked
 from foci.masks import clear_source
-from foci.mechanisms.focus import FOCUSES
-from foci.mechanisms.normalizers import NORMALIZERS
+from foci.mechanisms.focus import FOCUSES, FocusFunction, FocusModule
+from foci.mechanisms.normalizers import NORMALIZERS, NamedNormalizer, NormalizerFunction
 from foci.mechanisms.parts import Focus, Memory, Normalizer, Reading, Score, Sizes, Stage
-from foci.mechanisms.scores import SCORES
+from foci.mechanisms.scores import SCORES, ScoreFunction, ScoreModule
 from foci.names import FocusName, NormalizerName, ScoreName
 from foci.outputs import AttentionOutput
 
@@ -37,21 +39,23 @@ class Attention(nn.Module):
         query_dim: size of the query; scores without parameters take any when it is None.
         key_dim: size of the key.
         hidden_dim: the hidden layer of the additive, concat and location_aware scores and of local_p.
-        score: a name of `foci.mechanisms.scores.SCORES`, or a `foci.mechanisms.parts.Score`.
+        score: a name of `foci.mechanisms.scores.SCORES`, or a function or module ``(query, key) -> scores``.
         normalize: "softmax", "sigmoid" (smoothing), "sparsemax", "entmax15", "hard", "sample" or "gumbel", or a
-            `foci.mechanisms.parts.Normalizer`. "sample" and "gumbel" take the best position, without sampling, in
-            ``eval()``.
+            function or module ``(scores, mask) -> weights``. "sample" and "gumbel" take the best position, without
+            sampling, in ``eval()``.
         focus: "global", "causal", "sliding_window" or "median_window" (both need ``window``), "local_m" or "local_p"
-            (both need ``radius``), or a `foci.mechanisms.parts.Focus`.
+            (both need ``radius``), or a function or module ``(query, key) -> mask or bias``.
         sharpening: scores are multiplied by this before they are normalized; above 1 sharpens.
         dropout: share of the weights dropped in training.
         radius: D of Luong's local attention.
         window: ``(left, right)`` of the sliding or median window.
         max_length: the longest source, for the location score.
-        after: a stage after reading, a `foci.mechanisms.parts.Stage`, such as a gate. Default: none.
+        after: a stage after reading, such as a gate, a function or module ``(query, attended) -> AttentionOutput``.
+            Default: none.
 
-    Call it as ``attention(query, key, value=None, mask=None, state=None)``; the value defaults to the key. A decoder
-    that reads one source step by step calls `prepare` once and `read` at each step.
+    Call it as ``attention(query, key, value=None, mask=None, state=None, *, bias=None)``; the value defaults to the
+    key. A decoder that reads one source step by step calls `prepare` once and `read` at each step. Parts of your own
+    are described in docs/your-own-parts.md and `foci.mechanisms.parts`.
 
     Example:
         >>> import torch
@@ -83,10 +87,14 @@ class Attention(nn.Module):
         check_sizes("Attention", query_dim=query_dim, key_dim=key_dim, hidden_dim=hidden_dim, max_length=max_length)
         check_share("Attention", dropout=dropout)
         sizes = Sizes(query_dim, key_dim, hidden_dim, max_length, radius, window)
-        self.normalizer: Normalizer = _part("normalizer", normalize, Normalizer, NORMALIZERS)
-        self.score: Score = _part("score", score, Score, SCORES, sizes)
-        self.focus: Focus = _part("focus", focus, Focus, FOCUSES, sizes)
+        _refuse_unused(score, focus, sizes)
+        self.normalizer = _build_normalizer(normalize)
+        self.score = _build_score(score, sizes)
+        self.focus = _build_focus(focus, sizes)
         self.after = after
+        if after is not None:
+            check_takes("after", after, "query", "attended")
+        self._has_own_parts = not (isinstance(score, str) and isinstance(focus, str)) or after is not None
         self.sharpening = sharpening
         self.dropout = dropout
         self._owner = f"{type(self.score).__name__}Attention"  # in messages; steps are too short to make it anew
@@ -95,8 +103,6 @@ class Attention(nn.Module):
                 f"Attention: the score is {type(self.score).__name__}, which depends on the previous weights, with "
                 f"focus {type(self.focus).__name__}, expected focus 'global' or 'median_window'."
             )
-        if after is not None and not callable(after):
-            raise _not_a_part("after", after, Stage)
 
     @property
     def remembers(self) -> bool:
@@ -114,9 +120,15 @@ class Attention(nn.Module):
         value: Float[Tensor, "#B S V"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
         state: Any = None,
+        *,
+        bias: Float[Tensor, "..."] | None = None,
     ) -> AttentionOutput:
-        """Return the mean of ``value`` (default: the key) by the weights of the query over the key."""
-        return self.read(query, self.prepare(key, value, mask), state)
+        """Return the mean of ``value`` (default: the key) by the weights of the query over the key.
+
+        The bias, of the shape of a mask, is added to the sharpened scores; −∞ closes a position.
+        """
+        mask, bias = close_by_bias(self._owner, query, key, mask, bias)
+        return self.read(query, self.prepare(key, value, mask), state, bias=bias)
 
     def prepare(
         self,
@@ -133,23 +145,44 @@ class Attention(nn.Module):
         check_together(self._owner, key=key, value=value)
         key, value = clear_source(key, value, mask)
         projected = self.score.project_key(key)
-        return Memory(projected, value, mask, None if self.focus.gathers else self.score.prepare(projected, value))
+        prepared = None if self.focus.gathers else self.score.prepare(projected, value)
+        return Memory(projected, value, mask, prepared, key if self.focus.sees_key else None)
 
-    def read(self, query: Float[Tensor, "#B L Dq"], memory: Memory, state: Any = None) -> AttentionOutput:
+    def read(
+        self,
+        query: Float[Tensor, "#B L Dq"],
+        memory: Memory,
+        state: Any = None,
+        *,
+        bias: Float[Tensor, "..."] | None = None,
+    ) -> AttentionOutput:
         """Read a prepared source; the state is what the previous call returned, None at first."""
-        score, training = self.score, self.training  # a module looks its parts up at every access
+        score, focus, training = self.score, self.focus, self.training  # a module looks its parts up at every access
         fix = f"Build it with query_dim={query.shape[-1]}, or project the query." if query.dim() == 3 else ""
-        check_shape(self._owner, "query", query, "batch", "query", score.query_dim or memory.key.shape[-1], fix=fix)
+        size = score.query_dim or (memory.key.shape[-1] if score.is_dot_product else "feature")
+        check_shape(self._owner, "query", query, "batch", "query", size, fix=fix)
         check_together(self._owner, query=query, value=memory.value)
         query, batch = expand_query(self._owner, query, memory.key, memory.value)
-        mask = self._fit_mask(query, memory, batch)
-        attended = self.focus.read(
+        mask = memory.mask
+        if mask is not None or bias is not None:
+            shape = torch.Size((batch, query.shape[1], memory.key.shape[1]))
+            mask, bias = mask_and_bias(mask, bias, shape, query.device, owner=self._owner)
+        if state is not None and not self.remembers:
+            raise ConfigError(f"{self._owner}: it keeps no state, expected state=None.")
+        if bias is not None:
+            bias = bias.to(query.dtype)
+            if not focus.takes_bias:
+                raise ConfigError(
+                    f"{self._owner}: the focus {type(focus).__name__} adds no bias to its scores, expected bias=None."
+                )
+        attended = focus.read(
             Reading(
                 self._owner,
                 query,
                 score.project_query(query),
                 memory,
                 mask,
+                bias,
                 state,
                 score,
                 self.normalizer,
@@ -158,32 +191,82 @@ class Attention(nn.Module):
                 training,
             )
         )
-        return attended if self.after is None else self.after(query, attended)
+        return self._finish(query, memory, mask, batch, attended) if self._has_own_parts else attended
 
-    def _fit_mask(self, query: Tensor, memory: Memory, batch: int) -> Tensor | None:
-        if memory.mask is None:
-            return None
+    def _finish(
+        self, query: Tensor, memory: Memory, mask: Tensor | None, batch: int, attended: AttentionOutput
+    ) -> AttentionOutput:
+        """Check what parts of one's own have returned, once, and go through the stage after reading."""
         shape = torch.Size((batch, query.shape[1], memory.key.shape[1]))
-        return check_mask(self._owner, memory.mask, shape, query.device)
+        first = is_first_call(self, "returns", query)
+        if first:
+            check_attended(self._owner, attended, shape, memory.value.shape[-1])
+        if mask is not None and is_first_call(self, "mask", query) and not mask.all():
+            check_closed(self._owner, attended, mask)
+            mark_checked(self, "mask")
+        if self.after is not None:
+            attended = self.after(query, attended)
+            if first:
+                check_attended(f"{self._owner}: after", attended, shape)
+            if mask is not None:  # by the mask rule, also of a stage with a bias
+                dead = ~mask.any(dim=-1).unsqueeze(-1)
+                attended = attended._replace(output=attended.output.masked_fill(dead, 0.0))
+        if first:
+            mark_checked(self, "returns")
+        return attended
 
     def extra_repr(self) -> str:
         """Return the options, for printing."""
         return f"normalize={self.normalizer!r}, sharpening={self.sharpening}, dropout={self.dropout}"
 
 
-def _part(what: str, value: str | Part, protocol: Any, table: Mapping[str, Callable[..., Part]], *sizes: Sizes) -> Part:
-    """Return the part of this name, or the object itself, which must have the members of the protocol."""
-    if isinstance(value, str):
-        if value not in table:
-            raise unknown_name(what, value, table)
-        return table[value](*sizes)
-    if not isinstance(value, protocol):
-        raise _not_a_part(what, value, protocol)
-    return cast("Part", value)
+_USED_BY = {
+    "hidden_dim": ("additive", "concat", "location_aware", "local_p"),
+    "max_length": ("location",),
+    "radius": ("local_m", "local_p"),
+    "window": ("sliding_window", "median_window"),
+}
+"""Options of some scores and focuses -> which of them have it."""
 
 
-def _not_a_part(what: str, value: object, protocol: type[Any]) -> ConfigError:
-    return ConfigError(
-        f"Attention: {what} is a {type(value).__name__}, expected a name or an object with the members of "
-        f"foci.mechanisms.parts.{protocol.__name__}."
-    )
+def _refuse_unused(score: str | Score, focus: str | Focus, sizes: Sizes) -> None:
+    """Raise for an option that this score and this focus do not have."""
+    for option, names in _USED_BY.items():
+        value = getattr(sizes, option)
+        if value is not None and not any(isinstance(part, str) and part in names for part in (score, focus)):
+            raise ConfigError(
+                f"Attention: {option} is {value} and has no effect here, expected it to be left out. It is an option "
+                f"of {', '.join(names)} by these names; a part of your own is built with its own options."
+            )
+
+
+def _build_normalizer(given: str | Normalizer) -> NamedNormalizer | NormalizerFunction:
+    if isinstance(given, str):
+        return _named("normalizer", given, NORMALIZERS)()
+    return given if isinstance(given, NamedNormalizer | NormalizerFunction) else NormalizerFunction(given)
+
+
+def _build_score(given: str | Score, sizes: Sizes) -> ScoreModule:
+    if isinstance(given, str):
+        return _named("score", given, SCORES)(sizes)
+    score = given if isinstance(given, ScoreModule) else ScoreFunction(given, sizes.query_dim, sizes.key_dim)
+    for name in ("query_dim", "key_dim"):
+        own, wanted = getattr(score, name), getattr(sizes, name)
+        if own is not None and wanted is not None and own != wanted:
+            raise ConfigError(
+                f"Attention: {name} is {wanted}, but that of the score {type(score).__name__} is {own}, expected the "
+                "same. Leave it out."
+            )
+    return score
+
+
+def _build_focus(given: str | Focus, sizes: Sizes) -> FocusModule:
+    if isinstance(given, str):
+        return _named("focus", given, FOCUSES)(sizes)
+    return given if isinstance(given, FocusModule) else FocusFunction(given)
+
+
+def _named(kind: str, name: str, table: Mapping[str, Part]) -> Part:
+    if name not in table:
+        raise unknown_name(kind, name, table)
+    return table[name]

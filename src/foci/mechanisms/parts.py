@@ -1,19 +1,27 @@
 """The parts of `foci.Attention`: protocols of score, normalizer, focus and the stage after reading, and what they pass.
 
-Any object with the members of a protocol is accepted in its place; a module's parameters are trained with the rest.
-State is passed in and returned, never kept.
+Each protocol is one call, which any function or module can answer; a module's parameters are trained with the rest.
+docs/your-own-parts.md has an example of each, and `foci.check` tries one. `ScoreModule` and `FocusModule` are the bases
+for what one call cannot say: projections, kernels, other ways of reading. State is passed in and returned, never kept.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from foci.functional.attend import Window, attend_dots, attend_scores, mask_and_bias
 from foci.functional.sample import Drawn
 from foci.outputs import AttentionOutput
 from foci.tracing import exportable
+
+if TYPE_CHECKING:
+    from foci.mechanisms.normalizers import NamedNormalizer, NormalizerFunction
+    from foci.mechanisms.scores.score import ScoreModule
 
 
 @exportable
@@ -21,13 +29,15 @@ class Memory(NamedTuple):
     """A source prepared for many reads: projected keys, values, and the mask.
 
     ``prepared`` is what the score has computed of the keys for all reads; for the location_aware score, the alias of
-    the keys that `foci.functional.stepwise.share_source` returns.
+    the keys that `foci.functional.stepwise.share_source` returns. ``source`` is the key before its projection, for a
+    focus that looks at it.
     """
 
     key: Tensor
     value: Tensor
     mask: Tensor | None
     prepared: Tensor | None = None
+    source: Tensor | None = None
 
 
 class Sizes(NamedTuple):
@@ -52,92 +62,49 @@ class Sizes(NamedTuple):
 
 @runtime_checkable
 class Score(Protocol):
-    """How well each key fits a query, in two parts: a source is projected once, a query per read."""
+    """How well each key fits a query: a function or a module, called like this.
 
-    @property
-    def query_dim(self) -> int | None:
-        """The size of the query; None takes any."""
+    `foci.mechanisms.scores.ScoreModule` is the base class of scores with projections, which a source goes through once.
+    """
 
-    @property
-    def key_dim(self) -> int | None:
-        """The size of the key; None takes any."""
-
-    @property
-    def projected_dim(self) -> int | None:
-        """The size of a projected key; None where it is that of the key."""
-
-    @property
-    def scale(self) -> float | None:
-        """The factor of the dot product of projected query and key, which a fused kernel may compute.
-
-        None for a score that compares in another way.
-        """
-
-    @property
-    def remembers(self) -> bool:
-        """Whether it depends on the weights of the previous query."""
-
-    def project_query(self, query: Float[Tensor, "#B L Dq"]) -> Float[Tensor, "#B L P"]:
-        """Return the projected query."""
-
-    def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S P"]:
-        """Return the projected key."""
-
-    def prepare(self, key: Float[Tensor, "#B S P"], value: Float[Tensor, "#B S V"]) -> Tensor | None:
-        """Return what can be computed from the projected keys for all reads; None if there is nothing."""
-
-    def compare(
-        self, query: Float[Tensor, "... L P"], key: Float[Tensor, "... S P"], prepared: Tensor | None = None
-    ) -> Float[Tensor, "... L S"]:
-        """Compare each projected query with each projected key."""
-
-    def read_steps(self, reading: Reading, window: tuple[int, int] | None) -> AttentionOutput:
-        """Read query by query, each within a window around the median of the previous weights, if there is one."""
+    @abstractmethod
+    def __call__(self, query: Float[Tensor, "... L Dq"], key: Float[Tensor, "... S Dk"], /) -> Float[Tensor, "... L S"]:
+        """Return the score of each query with each key."""
 
 
 @runtime_checkable
 class Normalizer(Protocol):
-    """How one unit of attention is shared out; may have parameters."""
+    """How one unit of attention is shared out: a function or a module, called like this.
 
-    @property
-    def name(self) -> str | None:
-        """Its name in `foci.functional.attend.NORMALIZERS`, by which kernels compute it; None for any other."""
+    A row of the mask without readable positions does not occur: foci gives such a row weights of 0 itself.
+    """
 
+    @abstractmethod
     def __call__(
-        self, scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None, training: bool
-    ) -> tuple[Float[Tensor, "... L S"], Tensor | None] | Drawn:
-        """Return the weights, and the log-probability of what was sampled, None without sampling.
-
-        One that samples may return `Drawn`, so that the handle knows the probabilities too.
-        """
+        self, scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None, /
+    ) -> Float[Tensor, "... L S"] | tuple[Float[Tensor, "... L S"], Tensor | None] | Drawn:
+        """Return the weights, 0 where the mask is False; one that samples returns `Drawn`."""
 
 
 @runtime_checkable
 class Focus(Protocol):
-    """Which positions a query reads, and how."""
+    """Which keys a query reads: a function or a module, called like this.
 
-    @property
-    def gathers(self) -> bool:
-        """Whether it gathers other keys for every query, so that nothing is prepared from all keys."""
+    `foci.mechanisms.focus.FocusModule` is the base class of those that read in their own way or keep a state.
+    """
 
-    @property
-    def remembers(self) -> bool:
-        """Whether a read depends on the previous ones."""
-
-    @property
-    def takes_steps(self) -> bool:
-        """Whether it reads query by query with a score that remembers."""
-
-    def read(self, reading: Reading) -> AttentionOutput:
-        """Return the output, the weights and the next state."""
+    @abstractmethod
+    def __call__(self, query: Float[Tensor, "#B L Dq"], key: Float[Tensor, "#B S Dk"], /) -> Tensor:
+        """Return a boolean mask (True = may be read), or a bias of numbers for the scores, of sizes (B, L, S) or 1."""
 
 
 @runtime_checkable
 class Stage(Protocol):
-    """A stage after reading, such as a gate on the output; may have parameters."""
+    """A stage after reading, such as a gate on the output: a function or a module, called like this."""
 
-    def __call__(self, query: Float[Tensor, "#B L Dq"], attended: AttentionOutput) -> AttentionOutput:
-        """Return the result in its place."""
+    @abstractmethod
+    def __call__(self, query: Float[Tensor, "#B L Dq"], attended: AttentionOutput, /) -> AttentionOutput:
+        """Return the result instead, mostly ``attended._replace(output=…)``."""
 
 
 class Reading(NamedTuple):
@@ -149,6 +116,7 @@ class Reading(NamedTuple):
         projected: by the score, ``(B, L, P)``.
         memory: the prepared source.
         mask: which positions may be read, broadcast to ``(B, L, S)``; None for all.
+        bias: finite numbers added to the scores, broadcast to ``(B, L, S)``; None for none.
         state: what the previous read returned; None at first.
         score: compares projected queries and keys.
         normalizer: turns scores into weights.
@@ -162,9 +130,10 @@ class Reading(NamedTuple):
     projected: Tensor
     memory: Memory
     mask: Tensor | None
+    bias: Tensor | None
     state: Any
-    score: Score
-    normalizer: Normalizer
+    score: ScoreModule
+    normalizer: NamedNormalizer | NormalizerFunction
     sharpening: float
     dropout: float
     training: bool
@@ -172,15 +141,39 @@ class Reading(NamedTuple):
     @property
     def fused_scale(self) -> float | None:
         """The factor of dot products where a fused kernel can read them; None where it cannot."""
-        if self.score.scale is None or self.normalizer.name != "softmax":
+        if not self.score.is_dot_product or self.normalizer.name != "softmax":
             return None
         return self.score.scale * self.sharpening
 
     def compare(self, query: Tensor, key: Tensor, prepared: Tensor | None = None) -> Tensor:
-        """Return the scores as they are normalized."""
+        """Return the scores, sharpened; the bias is still to be added."""
         scores = self.score.compare(query, key, prepared)
         return scores if self.sharpening == 1.0 else scores * self.sharpening
 
     def normalize(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None] | Drawn:
         """Return what the normalizer returns."""
         return self.normalizer(scores, mask, self.training)
+
+    def limited(self, mask: Tensor | None = None, bias: Tensor | None = None, *, owner: str | None = None) -> Reading:
+        """Return the same read with a further mask or bias, which broadcast to ``(B, L, S)``; −∞ closes a position."""
+        shape = torch.broadcast_shapes(self.query.shape[:1], self.memory.key.shape[:1])
+        shape = torch.Size((*shape, self.query.shape[1], self.memory.key.shape[1]))
+        mask, bias = mask_and_bias(mask, bias, shape, self.query.device, owner=owner or self.owner)
+        if mask is not None and self.mask is not None:
+            mask = mask & self.mask
+        if bias is not None:
+            bias = bias.to(self.query.dtype) if self.bias is None else bias.to(self.query.dtype) + self.bias
+        return self._replace(
+            mask=self.mask if mask is None else mask,
+            bias=self.bias if bias is None else bias,
+        )
+
+    def attend(self, window: Window | None = None) -> AttentionOutput:
+        """Read all positions, or those of a window around each query's own, by the fastest path; there is no state."""
+        memory = self.memory
+        how: dict[str, Any] = {"bias": self.bias, "window": window, "dropout": self.dropout}
+        scale = self.fused_scale
+        if scale is not None:
+            return attend_dots(self.projected, memory.key, memory.value, self.mask, scale=scale, **how)
+        scores = self.compare(self.projected, memory.key, memory.prepared)
+        return attend_scores(scores, memory.value, self.mask, normalize=self.normalize, **how)

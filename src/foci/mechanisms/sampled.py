@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from foci.errors import check_share
+from foci.errors import ConfigError, check_share
 from foci.functional.sample import best, categorical
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.parts import Memory
@@ -73,9 +73,20 @@ class SampledAttention(Attention):
         """Return the state after weights that were given."""
         return SampledState(weights, None)
 
-    def read(self, query: Float[Tensor, "#B L Dq"], memory: Memory, state: Any = None) -> AttentionOutput:
+    def read(
+        self,
+        query: Float[Tensor, "#B L Dq"],
+        memory: Memory,
+        state: Any = None,
+        *,
+        bias: Float[Tensor, "..."] | None = None,
+    ) -> AttentionOutput:
         """Read a prepared source; the state is what the previous call returned, None at first."""
-        attended = super().read(query, memory, None if state is None else state.reading)
+        if not isinstance(state, SampledState | None):
+            raise ConfigError(
+                f"SampledAttention: state is a {type(state).__name__}, expected what the previous call returned."
+            )
+        attended = super().read(query, memory, None if state is None else state.reading, bias=bias)
         probabilities = attended.weights.dense()
         # A position of probability 0 is closed: the smallest number in its place would be sampled once in a long while.
         readable = probabilities > 0

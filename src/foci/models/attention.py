@@ -40,11 +40,13 @@ def build_one_head(query_dim: int, key_dim: int, options: AttentionOptions) -> A
         "window": options.window,
         "max_length": options.max_length,
     }
+    hidden_dim = options.hidden_dim
     if options.score == "location_aware":
         further["score"] = LocationAware(
-            query_dim, key_dim, options.hidden_dim, num_filters=options.num_filters, kernel_size=options.kernel_size
+            query_dim, key_dim, hidden_dim, num_filters=options.num_filters, kernel_size=options.kernel_size
         )
-    sizes = (query_dim, key_dim, options.hidden_dim)
+        hidden_dim = None  # that of the score
+    sizes = (query_dim, key_dim, hidden_dim)
     if options.expectation_share is not None:
         return SampledAttention(*sizes, expectation_share=options.expectation_share, **further)
     return Attention(*sizes, normalize=options.normalize, **further)

@@ -74,7 +74,7 @@ class ImageAnswerer(nn.Module):
         super().__init__()
         check_sizes(type(self).__name__, num_answers=num_answers)
         size, attention = options.hidden_dim, options.attention
-        attention = replace(attention, score=attention.score or "additive", hidden_dim=attention.hidden_dim or size)
+        attention = replace(attention, score=attention.score or "additive")
         self.encoder = ImageGridEncoder(options.encoder)
         self.question = RecurrentTextEncoder(
             vocabulary,

@@ -11,14 +11,12 @@ Differs: nothing.
 
 from __future__ import annotations
 
-from torch import nn
-
-from foci.mechanisms.focus.sliding_window import read_at_once
+from foci.mechanisms.focus.focus import FocusModule
 from foci.mechanisms.parts import Reading, Sizes
 from foci.outputs import AttentionOutput
 
 
-class Global(nn.Module):
+class Global(FocusModule):
     """Attend to all positions.
 
     Example:
@@ -26,9 +24,8 @@ class Global(nn.Module):
         Global()
     """
 
-    gathers = False
-    remembers = False
     takes_steps = True
+    takes_bias = True
 
     @classmethod
     def build(cls, sizes: Sizes) -> Global:
@@ -37,4 +34,4 @@ class Global(nn.Module):
 
     def read(self, reading: Reading) -> AttentionOutput:
         """Return the output and the weights, and the weights as the state of a score that remembers them."""
-        return reading.score.read_steps(reading, None) if reading.score.remembers else read_at_once(reading, None)
+        return reading.score.read_steps(reading, None) if reading.score.remembers else reading.attend()

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from foci.checks import check_ids
 from foci.mechanisms.focus.local_window import LocalWindow, radius_of
 from foci.mechanisms.parts import Sizes
 
@@ -40,5 +41,7 @@ class LocalM(LocalWindow):
     ) -> tuple[Int[Tensor, "#B L"], Int[Tensor, " #B"]]:
         """Return the centers of these queries, and the position of the next one."""
         batch, length = query.shape[:2]
+        if state is not None:
+            check_ids("LocalM", "state", state, "batch")
         first = torch.zeros(batch, dtype=torch.long, device=query.device) if state is None else state
         return first.unsqueeze(-1) + torch.arange(length, device=query.device), first + length

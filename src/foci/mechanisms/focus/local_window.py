@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from foci.errors import ConfigError, check_sizes
 from foci.functional.windows import local, row_lengths
+from foci.mechanisms.focus.focus import FocusModule
 from foci.mechanisms.parts import Reading, Sizes
 from foci.outputs import AttentionOutput
 
 
-class LocalWindow(nn.Module):
+class LocalWindow(FocusModule):
     """A window of 2 · radius + 1 positions around a center, which a subclass chooses for each query."""
 
     gathers = True
-    remembers = False
-    takes_steps = False
+    takes_bias = True
     sigma: float | None = None
     """Deviation of a Gaussian around the center; None without one."""
 
@@ -36,6 +36,7 @@ class LocalWindow(nn.Module):
         center, state = self.center(reading.query, row_lengths(reading.mask, key), reading.state)
         where = (reading.projected, key, value, center, reading.mask)
         window: dict[str, Any] = {"radius": self.radius, "sigma": self.sigma, "dropout": reading.dropout}
+        window["bias"] = reading.bias
         scale = reading.fused_scale
         if scale is not None:
             read = local(*where, scale=scale, **window)

@@ -11,16 +11,17 @@ Differs: the two sides may differ; before the first step there is no median and 
 from __future__ import annotations
 
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from foci.errors import check_positive
 from foci.functional.stepwise import near_median
+from foci.mechanisms.focus.focus import FocusModule
 from foci.mechanisms.focus.sliding_window import window_of
 from foci.mechanisms.parts import Reading, Sizes
 from foci.outputs import AttentionOutput
 
 
-class MedianWindow(nn.Module):
+class MedianWindow(FocusModule):
     """A window around the median of the previous weights, for scores whose state they are.
 
     Example:
@@ -29,9 +30,9 @@ class MedianWindow(nn.Module):
         tensor([[[0, 1, 1, 1, 1, 0]]], dtype=torch.int32)
     """
 
-    gathers = False
     remembers = True
     takes_steps = True
+    takes_bias = True
 
     def __init__(self, left: int, right: int) -> None:
         super().__init__()

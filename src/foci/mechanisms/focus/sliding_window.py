@@ -11,15 +11,13 @@ Differs: the two sides may differ; with fewer queries than keys the last query's
 
 from __future__ import annotations
 
-from torch import nn
-
 from foci.errors import ConfigError
-from foci.functional.attend import attend_dots, attend_scores
+from foci.mechanisms.focus.focus import FocusModule
 from foci.mechanisms.parts import Reading, Sizes
 from foci.outputs import AttentionOutput
 
 
-class SlidingWindow(nn.Module):
+class SlidingWindow(FocusModule):
     """Attend from ``left`` positions before a query's own to ``right`` after it; None sets no bound.
 
     Example:
@@ -27,9 +25,7 @@ class SlidingWindow(nn.Module):
         SlidingWindow(left=2, right=0)
     """
 
-    gathers = False
-    remembers = False
-    takes_steps = False
+    takes_bias = True
     window: tuple[int | None, int | None]
 
     def __init__(self, left: int | None, right: int | None) -> None:
@@ -46,7 +42,7 @@ class SlidingWindow(nn.Module):
 
     def read(self, reading: Reading) -> AttentionOutput:
         """Return the output and the weights; there is no state."""
-        return read_at_once(reading, self.window)
+        return reading.attend(self.window)
 
     def extra_repr(self) -> str:
         """Return the window, for printing."""
@@ -63,20 +59,6 @@ class Causal(SlidingWindow):
     def build(cls, sizes: Sizes) -> Causal:
         """Return a new focus."""
         return cls()
-
-
-def read_at_once(reading: Reading, window: tuple[int | None, int | None] | None) -> AttentionOutput:
-    """Read all positions of a window around each query's own; None reads all positions."""
-    if reading.state is not None:
-        raise ConfigError(f"{reading.owner}: it keeps no state, expected state=None.")
-    memory, mask, dropout = reading.memory, reading.mask, reading.dropout
-    scale = reading.fused_scale
-    if scale is not None:
-        return attend_dots(
-            reading.projected, memory.key, memory.value, mask, scale=scale, window=window, dropout=dropout
-        )
-    scores = reading.compare(reading.projected, memory.key, memory.prepared)
-    return attend_scores(scores, memory.value, mask, window=window, normalize=reading.normalize, dropout=dropout)
 
 
 def window_of(name: str, sizes: Sizes) -> tuple[int, int]:

@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.checks import check_mask, check_shape, check_together, expand_query
+from foci.checks import check_shape, check_together, expand_query
 from foci.errors import ConfigError, check_sizes
-from foci.functional.attend import attend_dots
+from foci.functional.attend import attend_dots, close_by_bias, mask_and_bias
 from foci.masks import clear_source
 from foci.mechanisms.parts import Memory
 from foci.outputs import AttentionOutput
@@ -62,9 +62,14 @@ class MultiStepAttention(nn.Module):
         state: None = None,
         *,
         target: Float[Tensor, "#B L D"] | None = None,
+        bias: Float[Tensor, "..."] | None = None,
     ) -> AttentionOutput:
-        """Attend to the source with the decoder's state and the embedding of the previous word."""
-        return self.read(query, self.prepare(key, value, mask), state, target=target)
+        """Attend to the source with the decoder's state and the embedding of the previous word.
+
+        The bias, of the shape of a mask, is added to the scores.
+        """
+        mask, bias = close_by_bias("MultiStepAttention", query, key, mask, bias)
+        return self.read(query, self.prepare(key, value, mask), state, target=target, bias=bias)
 
     def prepare(
         self,
@@ -89,6 +94,7 @@ class MultiStepAttention(nn.Module):
         state: None = None,
         *,
         target: Float[Tensor, "#B L D"] | None = None,
+        bias: Float[Tensor, "..."] | None = None,
     ) -> AttentionOutput:
         """Read a prepared source."""
         if state is not None:
@@ -101,10 +107,8 @@ class MultiStepAttention(nn.Module):
             check_shape("MultiStepAttention", "target", target, "batch", query.shape[1], self.key_dim)
             summary = summary + target
         shape = torch.Size((batch, query.shape[1], memory.key.shape[1]))
-        mask = None
-        if memory.mask is not None:
-            mask = check_mask("MultiStepAttention", memory.mask, shape, query.device)
-        read = attend_dots(summary, memory.key, memory.value, mask, scale=1.0)
+        mask, bias = mask_and_bias(memory.mask, bias, shape, query.device, owner="MultiStepAttention")
+        read = attend_dots(summary, memory.key, memory.value, mask, scale=1.0, bias=bias)
         if not self.scale_by_length:
             return read
         positions = (

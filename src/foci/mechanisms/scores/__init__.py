@@ -11,10 +11,24 @@ from foci.mechanisms.scores.general import General
 from foci.mechanisms.scores.location import Location
 from foci.mechanisms.scores.location_aware import LocationAware
 from foci.mechanisms.scores.scaled_dot import ScaledDot
+from foci.mechanisms.scores.score import ScoreFunction, ScoreModule
 
-__all__ = ["SCORES", "Additive", "Concat", "Cosine", "Dot", "General", "Location", "LocationAware", "ScaledDot"]
+__all__ = [
+    "SCORES",
+    "Additive",
+    "Concat",
+    "Cosine",
+    "Dot",
+    "General",
+    "Location",
+    "LocationAware",
+    "ScaledDot",
+    "Score",
+    "ScoreFunction",
+    "ScoreModule",
+]
 
-SCORES: dict[str, Callable[[Sizes], Score]] = {
+SCORES: dict[str, Callable[[Sizes], ScoreModule]] = {
     "dot": Dot.build,
     "scaled_dot": ScaledDot.build,
     "general": General.build,

@@ -78,11 +78,16 @@ class LocationAware(Additive):
     ) -> AttentionOutput:
         query, memory = reading.projected, reading.memory
         source = (memory.key, *self.location_parameters)
+        per_query, shared = split_mask(mask)
+        if reading.bias is not None:
+            at = (query, reading.bias.expand(-1, query.shape[1], -1), *per_query)
+            return read_weights(
+                reading, *over_steps("biased_location_aware", previous, at, (*source, *shared), options)
+            )
         if known_true(query.shape[1] == 1) and not reading.dropout:
             read = read_location_aware(previous, query, (*source, *mask), memory.value, options, memory.prepared)
             if read is not None:
                 return AttentionOutput(read[0], Weights.from_tensor(read[1]), read[1].squeeze(1))
-        per_query, shared = split_mask(mask)
         steps = over_steps("location_aware", previous, (query, *per_query), (*source, *shared), options)
         return read_weights(reading, *steps)
 

@@ -1,8 +1,8 @@
-"""What the scores of `foci.Attention` share; see `foci.mechanisms.parts.Score`."""
+"""What the scores of `foci.Attention` share: their base class, and the module around a score of one's own."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -12,20 +12,45 @@ from torch.nn import functional as F
 from foci.checks import check_shape, expand_query
 from foci.errors import ConfigError
 from foci.functional.kernels.additive import prepare_key
+from foci.functional.own_parts import check_takes, name_of, own_scores
 from foci.functional.scores import additive, scaled_dot
 from foci.functional.stepwise import StepOptions, over_steps
-from foci.mechanisms.normalizers import NamedNormalizer
-from foci.mechanisms.parts import Reading, Sizes
+from foci.mechanisms.parts import Reading, Score, Sizes
 from foci.outputs import AttentionOutput
 from foci.tracing import known_true
 from foci.weights import Weights
 
 
 class ScoreModule(nn.Module):
-    """A score that compares by a dot product; a subclass projects query and key, or compares in another way."""
+    """The base of scores with projections, which a source goes through once: a dot product of what is projected.
 
-    scale: float | None = 1.0
+    A subclass projects query and key, or compares in another way; `foci.Attention` calls these methods, not `forward`.
+
+    Attributes:
+        scale: the factor of the dot product.
+        remembers: whether it depends on the weights of the previous query.
+        is_dot_product: whether it compares by that dot product, which a fused kernel then computes.
+
+    Example:
+        >>> class Distance(ScoreModule):
+        ...     def compare(self, query, key, prepared=None):
+        ...         return -torch.cdist(query, key)
+        >>> Distance()(torch.zeros(1, 1, 2), torch.tensor([[[3.0, 4.0]]]))
+        tensor([[[-5.]]])
+    """
+
+    scale: float = 1.0
     remembers: bool = False
+    is_dot_product: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.is_dot_product = cls.compare is ScoreModule.compare
+        if cls.forward is not ScoreModule.forward:
+            raise ConfigError(
+                f"{cls.__name__}: it has a forward, which foci.Attention does not call, expected compare(query, key, "
+                "prepared=None). Rename it, or derive the score from torch.nn.Module, of which forward is called."
+            )
 
     def __init__(self, query_dim: int | None = None, key_dim: int | None = None) -> None:
         super().__init__()
@@ -76,15 +101,18 @@ class ScoreModule(nn.Module):
         if known_true(query.shape[1] == 0):
             nothing = query.new_zeros(batch, 0, size)
             return AttentionOutput(nothing @ memory.value, Weights.from_tensor(nothing), previous)
-        options = StepOptions(_step_name(reading), reading.sharpening, window)
+        options = StepOptions(reading.normalizer.for_steps(reading.training), reading.sharpening, window)
         return self._read_steps(reading, previous, () if mask is None else (mask,), options)
 
     def _read_steps(
         self, reading: Reading, previous: Tensor, mask: tuple[Tensor, ...], options: StepOptions
     ) -> AttentionOutput:
         memory = reading.memory
-        scores = self.compare(reading.projected, memory.key, memory.prepared)
+        scores = reading.compare(reading.projected, memory.key, memory.prepared)
+        if reading.bias is not None:
+            scores = scores + reading.bias
         per_query, shared = split_mask(mask)
+        options = options._replace(sharpening=1.0)  # the scores are sharpened
         steps = over_steps("median_window", previous, (scores, *per_query), shared, options)
         return read_weights(reading, *steps)
 
@@ -97,8 +125,6 @@ class ScoreModule(nn.Module):
 
 class TanhScore(ScoreModule):
     """Scores that compare by ``vᵀ tanh(query + key)``; what differs is how query and key are projected."""
-
-    scale = None
 
     def __init__(self, query_dim: int, key_dim: int, hidden_dim: int) -> None:
         super().__init__(query_dim, key_dim)
@@ -125,6 +151,40 @@ class TanhScore(ScoreModule):
     ) -> Float[Tensor, "... L S"]:
         """Return ``vᵀ tanh(query + key)`` for each pair."""
         return additive(query, key, self.vector, prepared)
+
+
+class ScoreFunction(ScoreModule):
+    """A score of one's own, a function or a module, whose parameters are trained: ``(query, key) -> scores``.
+
+    It sees three axes, (batch, position, feature), and one batch size: a local window is a batch of its own.
+
+    Example:
+        >>> ScoreFunction(lambda query, key: -torch.cdist(query, key))(torch.zeros(1, 3, 2), torch.ones(1, 5, 2)).shape
+        torch.Size([1, 3, 5])
+    """
+
+    def __init__(self, function: Score, query_dim: int | None = None, key_dim: int | None = None) -> None:
+        super().__init__(query_dim, key_dim)
+        check_takes("score", function, "query", "key")
+        self.function = function
+
+    def compare(
+        self, query: Float[Tensor, "... L D"], key: Float[Tensor, "... S Dk"], prepared: Tensor | None = None
+    ) -> Float[Tensor, "... L S"]:
+        """Return its scores."""
+        batch = query.shape[:-2]
+        if batch != key.shape[:-2]:
+            batch = torch.broadcast_shapes(batch, key.shape[:-2])
+            query, key = (source.expand(*batch, -1, -1) for source in (query, key))
+        if len(batch) == 1:
+            return own_scores(self.function, query, key)
+        scores = own_scores(self.function, query.flatten(0, -3), key.flatten(0, -3))
+        return scores.view(*batch, *scores.shape[1:])
+
+    def extra_repr(self) -> str:
+        """Return the sizes and, where it is no module, the function, for printing."""
+        function = () if isinstance(self.function, nn.Module) else (name_of(self.function),)
+        return ", ".join(filter(None, (*function, super().extra_repr())))
 
 
 def both_sizes(kind: type[ScoreModule], sizes: Sizes) -> tuple[int, int]:
@@ -159,13 +219,3 @@ def read_weights(reading: Reading, state: Tensor, outputs: tuple[Tensor, ...]) -
     log_prob = next((one for one in sampled if one.dim() == 2), None)
     probabilities = next((one for one in sampled if one.dim() == 3), None)
     return AttentionOutput(output, Weights.from_tensor(weights, log_prob, probabilities), state)
-
-
-def _step_name(reading: Reading) -> str:
-    normalizer = reading.normalizer
-    if not isinstance(normalizer, NamedNormalizer) or normalizer.name is None:
-        raise ConfigError(
-            f"{reading.owner}: the normalizer is a {type(normalizer).__name__}, expected one by its name for a "
-            "score or focus that depends on the previous weights."
-        )
-    return normalizer.name if reading.training else normalizer.evaluation_name

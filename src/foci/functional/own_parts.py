@@ -1,0 +1,188 @@
+"""A score and a normalizer of one's own, and what is checked of them.
+
+    scores  = score(query, key)           query (…, L, D), key (…, S, Dk), scores (…, L, S)
+    weights = normalize(scores, mask)     mask as in `foci.masks`, or None; (weights, log-probability) if it samples
+
+That an object can be called like this is checked where it is passed, what it returns at its first call, once: types,
+shapes, dtypes, and that no weight falls on a masked position. Nothing is checked while a program is traced.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from foci.checks import check_shape
+from foci.errors import ConfigError, ShapeError
+from foci.functional.sample import Drawn
+from foci.outputs import AttentionOutput
+from foci.tracing import is_traced, is_watched
+from foci.weights import Weights
+from foci.weights.sources import scores_shape
+
+OwnScore = Callable[[Tensor, Tensor], Tensor]
+"""``(query, key) -> scores``."""
+
+OwnNormalizer = Callable[[Tensor, Tensor | None], Tensor | tuple[Tensor, Tensor | None] | Drawn]
+"""``(scores, mask) -> weights``; one that samples may also return their log-probability, or `Drawn`."""
+
+_CHECKED: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
+"""The objects that were checked, by their id and what was checked. Nothing is kept on the objects themselves."""
+
+
+def own_scores(
+    score: OwnScore, query: Float[Tensor, "... L D"], key: Float[Tensor, "... S Dk"]
+) -> Float[Tensor, "... L S"]:
+    """Return the scores of a score of one's own."""
+    if not is_first_call(score, "returns", query, key):
+        return score(query, key)
+    check_takes("score", score, "query", "key")
+    scores = score(query, key)
+    check_returned("score", score, "scores", scores, scores_shape(query, key), query.dtype)
+    mark_checked(score, "returns")
+    return scores
+
+
+def own_weights(
+    normalize: OwnNormalizer, scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None
+) -> tuple[Any, ...]:
+    """Return the weights of a normalizer of one's own and, of one that samples, what else `Drawn` has.
+
+    It sees a row that may read nothing as one that may read everything, so that it needs no case for it; the row's
+    weights become 0 here.
+    """
+    if mask is None:
+        return _returned_by(normalize, scores, None)
+    dead = ~mask.any(dim=-1, keepdim=True)
+    weights, *sampled = _returned_by(normalize, scores, mask | dead)
+    alive = (
+        None if one is None else one.masked_fill(dead if one.dim() == dead.dim() else dead.squeeze(-1), 0.0)
+        for one in sampled
+    )
+    return weights.masked_fill(dead, 0.0), *alive
+
+
+def _returned_by(normalize: OwnNormalizer, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+    """Return the weights and what goes with a sample, checked at the first call."""
+    first = is_first_call(normalize, "returns", scores)
+    if first:
+        check_takes("normalizer", normalize, "scores", "mask")
+    returned = normalize(scores, mask)
+    found: tuple[Any, ...] = returned if isinstance(returned, tuple) else (returned,)
+    if first:
+        if len(found) > len(Drawn._fields):
+            raise ConfigError(
+                f"normalizer {name_of(normalize)}: it returned a tuple of {len(found)}, expected weights."
+            )
+        for what, one, shape in zip(Drawn._fields, found, (scores.shape, scores.shape[:-1], scores.shape)):
+            if one is not None or what == "weights":
+                check_returned("normalizer", normalize, what, one, shape, scores.dtype)
+        mark_checked(normalize, "returns")
+    if mask is not None and is_first_call(normalize, "mask", scores) and not mask.all():
+        if ((found[0] != 0) & ~mask).any():
+            raise ConfigError(
+                f"normalizer {name_of(normalize)}: it gives weight to masked positions, expected 0 there. Where the "
+                "mask is False, put scores to -inf before a softmax, or set the weights to 0."
+            )
+        mark_checked(normalize, "mask")
+    return found
+
+
+def is_first_call(part: object, what: str, *tensors: Tensor) -> bool:
+    """Return whether this is to be checked now: it was not before, and the tensors' numbers can be looked at."""
+    if is_traced() or _CHECKED.get((id(part), what)) is part:
+        return False
+    return not is_watched(*tensors) and not any(tensor.is_meta for tensor in tensors)
+
+
+def mark_checked(part: object, what: str) -> None:
+    """Remember that this was checked; an object without weak references is checked at every call."""
+    with suppress(TypeError):
+        _CHECKED[id(part), what] = part
+
+
+def check_takes(kind: str, part: object, *arguments: str) -> None:
+    """Raise unless the part can be called with these arguments."""
+    call = f"{kind}({', '.join(arguments)})"
+    if isinstance(part, type):
+        raise ConfigError(f"{kind} is the class {part.__name__}, expected an object. Build it: {part.__name__}(…).")
+    function = part.forward if isinstance(part, nn.Module) else part
+    if not callable(function) or getattr(function, "__func__", None) is nn.Module.forward:
+        lacks = " It has no forward." if isinstance(part, nn.Module) else ""
+        raise ConfigError(
+            f"{kind} is a {type(part).__name__}, expected a name, or a function or module called as {call}.{lacks}"
+        )
+    try:
+        signature = inspect.signature(function)
+    except ValueError as error:  # a builtin of torch, such as torch.softmax
+        raise ConfigError(
+            f"{kind} {name_of(part)}: the arguments it takes cannot be found out, expected a function or module called "
+            f"as {call}. Wrap it in a function of yours with these arguments."
+        ) from error
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise ConfigError(
+            f"{kind} {name_of(part)}: it takes {signature}, expected a function or module called as {call}: {error}."
+        ) from error
+
+
+def check_returned(
+    kind: str, part: object, what: str, found: object, shape: torch.Size, dtype: torch.dtype | None
+) -> None:
+    """Raise unless the part has returned a tensor of this shape and, outside of autocast, of this dtype."""
+    if not isinstance(found, Tensor):
+        raise ConfigError(
+            f"{kind} {name_of(part)}: it returned a {type(found).__name__}, expected {what} as a torch.Tensor of shape "
+            f"{tuple(shape)}."
+        )
+    if found.shape != shape:
+        raise ShapeError(
+            f"{kind} {name_of(part)}: it returned {what} of shape {tuple(found.shape)}, expected {tuple(shape)}."
+        )
+    if dtype is not None and found.dtype != dtype and not torch.is_autocast_enabled(found.device.type):
+        raise ShapeError(
+            f"{kind} {name_of(part)}: it returned {what} of dtype {found.dtype}, expected {dtype}, that of its input. "
+            f"Convert them with .to({'query' if kind == 'score' else 'scores'}.dtype)."
+        )
+
+
+def check_attended(owner: str, attended: object, shape: torch.Size, value_dim: int | None = None) -> None:
+    """Raise unless this is the result of a read with scores of this shape ``(B, L, S)``."""
+    if not isinstance(attended, AttentionOutput):
+        raise ConfigError(
+            f"{owner}: it returned a {type(attended).__name__}, expected a foci.AttentionOutput. Return "
+            "AttentionOutput(output, Weights.from_tensor(weights)), or attended._replace(output=…)."
+        )
+    output, weights, _ = attended
+    if not isinstance(output, Tensor) or not isinstance(weights, Weights):
+        raise ConfigError(
+            f"{owner}: it returned an AttentionOutput of a {type(output).__name__} and a {type(weights).__name__}, "
+            "expected a torch.Tensor and foci.Weights. Make these with foci.Weights.from_tensor(weights)."
+        )
+    features = "feature" if value_dim is None else value_dim
+    check_shape(owner, "the returned output", output, *shape[:2], features)
+    if weights.shape != shape:
+        raise ShapeError(f"{owner}: the returned weights have shape {tuple(weights.shape)}, expected {tuple(shape)}.")
+
+
+def check_closed(owner: str, attended: AttentionOutput, mask: Bool[Tensor, "..."]) -> None:
+    """Raise if weight falls on a masked position."""
+    if (attended.weights.mass(~mask) != 0).any():
+        raise ConfigError(
+            f"{owner}: its parts give weight to masked positions, expected 0 there. A focus of your own must keep "
+            "Reading.mask, as reading.attend() does."
+        )
+
+
+def name_of(part: object) -> str:
+    """Return what messages call a part."""
+    name: str = getattr(part, "__name__", type(part).__name__)
+    return name
