@@ -13,7 +13,7 @@ from recorded import D, Decoder, Reader, S, close, randn
 from torch import Tensor, nn
 
 import foci
-from foci.errors import ConfigError
+from foci.errors import ConfigError, ShapeError
 from foci.functional import scores
 from foci.outputs import AttentionOutput
 from foci.recording import record
@@ -153,7 +153,7 @@ def test_the_tape_is_independent_of_later_changes_in_place():
 def test_an_error_within_leaves_nothing_behind():
     model, x = Own(score=lambda query, key: query @ query.mT @ key), randn(2, S, D)
     with record(model) as tape:
-        with pytest.raises(RuntimeError):
+        with pytest.raises(ShapeError):
             model(x)
         model.options = {}
         model(x)

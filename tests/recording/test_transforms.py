@@ -120,7 +120,7 @@ def test_torch_modules_and_masks_under_vmap():
 
 def test_what_was_sampled():
     torch.manual_seed(2)
-    sampled = foci.build("hard", query_dim=3, key_dim=5, hidden_dim=7)
+    sampled = foci.build("hard", query_dim=3, key_dim=5)
     query, key = torch.randn(N, B, L, 3), torch.randn(N, B, S, 5)
     with record(sampled) as tape:
         vmap(lambda q, k: sampled(q, k).output, randomness="different")(query, key)

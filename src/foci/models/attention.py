@@ -40,13 +40,12 @@ def build_one_head(query_dim: int, key_dim: int, options: AttentionOptions) -> A
         "window": options.window,
         "max_length": options.max_length,
     }
-    hidden_dim = options.hidden_dim
+    has_hidden_layer = options.score in ("additive", "concat") or options.focus == "local_p"
+    sizes = (query_dim, key_dim, options.hidden_dim if has_hidden_layer else None)  # a preset sets it for any score
     if options.score == "location_aware":
         further["score"] = LocationAware(
-            query_dim, key_dim, hidden_dim, num_filters=options.num_filters, kernel_size=options.kernel_size
+            query_dim, key_dim, options.hidden_dim, num_filters=options.num_filters, kernel_size=options.kernel_size
         )
-        hidden_dim = None  # that of the score
-    sizes = (query_dim, key_dim, hidden_dim)
     if options.expectation_share is not None:
         return SampledAttention(*sizes, expectation_share=options.expectation_share, **further)
     return Attention(*sizes, normalize=options.normalize, **further)
