@@ -238,7 +238,7 @@ MUTANTS = {
         "stepwise._weigh", "_1 * _2.sharpening", "_1", f"{DEFINED}[location_aware/sharpening-none-fused]"
     ),
     "steps: the previous weights are not passed on": Mutant(
-        "stepwise.location_aware",
+        "stepwise._location_scores",
         "add_location(_1, _2, *__)",
         "add_location(_1, torch.zeros_like(_2), *__)",
         f"{DEFINED}[location_aware-none-fused]",

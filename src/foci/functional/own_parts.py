@@ -10,7 +10,7 @@ shapes, dtypes, and that no weight falls on a masked position. Nothing is checke
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from foci.checks import check_shape
-from foci.errors import ConfigError, ShapeError
+from foci.errors import ConfigError, ShapeError, unknown_name
 from foci.functional.sample import Drawn
 from foci.outputs import AttentionOutput
 from foci.tracing import is_traced, is_watched
@@ -52,7 +52,7 @@ def own_scores(
 
 def own_weights(
     normalize: OwnNormalizer, scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None
-) -> tuple[Any, ...]:
+) -> tuple[Float[Tensor, "... L S"], Tensor | None] | Drawn:
     """Return the weights of a normalizer of one's own and, of one that samples, what else `Drawn` has.
 
     It sees a row that may read nothing as one that may read everything, so that it needs no case for it; the row's
@@ -62,14 +62,15 @@ def own_weights(
         return _returned_by(normalize, scores, None)
     dead = ~mask.any(dim=-1, keepdim=True)
     weights, *sampled = _returned_by(normalize, scores, mask | dead)
-    alive = (
+    weights = weights.masked_fill(dead, 0.0)
+    log_prob, *probabilities = (
         None if one is None else one.masked_fill(dead if one.dim() == dead.dim() else dead.squeeze(-1), 0.0)
         for one in sampled
     )
-    return weights.masked_fill(dead, 0.0), *alive
+    return (weights, log_prob) if not probabilities else Drawn(weights, log_prob, probabilities[0])  # type: ignore[arg-type]
 
 
-def _returned_by(normalize: OwnNormalizer, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+def _returned_by(normalize: OwnNormalizer, scores: Tensor, mask: Tensor | None) -> tuple[Any, Any] | Drawn:
     """Return the weights and what goes with a sample, checked at the first call."""
     first = is_first_call(normalize, "returns", scores)
     if first:
@@ -92,7 +93,7 @@ def _returned_by(normalize: OwnNormalizer, scores: Tensor, mask: Tensor | None) 
                 "mask is False, put scores to -inf before a softmax, or set the weights to 0."
             )
         mark_checked(normalize, "mask")
-    return found
+    return Drawn(*found) if len(found) == 3 else (found[0], found[1] if len(found) == 2 else None)
 
 
 def is_first_call(part: object, what: str, *tensors: Tensor) -> bool:
@@ -106,6 +107,14 @@ def mark_checked(part: object, what: str) -> None:
     """Remember that this was checked; an object without weak references is checked at every call."""
     with suppress(TypeError):
         _CHECKED[id(part), what] = part
+
+
+def check_named_or_takes(kind: str, part: object, names: Collection[str], *arguments: str) -> None:
+    """Raise unless this is one of the names, or a part of one's own that can be called with these arguments."""
+    if not isinstance(part, str):
+        check_takes(kind, part, *arguments)
+    elif part not in names:
+        raise unknown_name(kind, part, names)
 
 
 def check_takes(kind: str, part: object, *arguments: str) -> None:

@@ -52,7 +52,7 @@ class NormalizerFunction(nn.Module):
     Example:
         >>> import torch
         >>> NormalizerFunction(lambda scores, mask: scores.softmax(dim=-1))(torch.zeros(1, 2), None, True)
-        (tensor([[0.5000, 0.5000]]),)
+        (tensor([[0.5000, 0.5000]]), None)
     """
 
     name = None
