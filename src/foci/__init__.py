@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from foci.tasks.frame.task import Prediction as Prediction
     from foci.tasks.frame.train import train as train
     from foci.training.engine import TrainingResult as TrainingResult
+    from foci.training.own_model import fit as fit
     from foci.viz.trace import Trace as Trace
     from foci.weights import Weights as Weights
 _HOMES = {
@@ -94,6 +95,7 @@ _HOMES = {
     "decoding": "foci",
     "decompositions": "foci.functional.kernels",
     "errors": "foci",
+    "fit": "foci.training.own_model",
     "functional": "foci",
     "layers": "foci",
     "list_mechanisms": "foci.catalog",

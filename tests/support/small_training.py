@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from foci.training.devices import launch, launch_agents, launched
-from foci.training.engine import fit
+from foci.training.engine import run_training
 from foci.training.objective import Loss
 from foci.training.options import TrainingOptions
 from foci.training.run_folder import RunFolder
@@ -162,7 +162,7 @@ def train(arguments: argparse.Namespace, fabric) -> None:
         main=rank == 0,
         launch=launch_agents(fabric),
     ) as run:
-        summary = fit(objective.model, objective, batches, options_of(arguments), run, fabric=fabric)
+        summary = run_training(objective.model, objective, batches, options_of(arguments), run, fabric=fabric)
     if rank == 0:
         print("RESULT", arguments.run, summary.reason, summary.step, flush=True)
 

@@ -11,7 +11,7 @@ from small_training import Fitting, Numbers, make, weights_digest
 
 from foci.errors import ConfigError, MissingPackageError, TrainingError
 from foci.training.checkpoint import Checkpoints, load, load_weights
-from foci.training.engine import fit
+from foci.training.engine import run_training
 from foci.training.objective import Loss
 from foci.training.options import TrainingOptions
 from foci.training.progress import Bar, Lines, make_progress
@@ -29,7 +29,7 @@ def quick_disk(monkeypatch):
 def train(path, *, dropout=0.0, at_loss=None, parts=1, resume=False, batches=None, **options):
     objective = Fitting(dropout, at_loss)
     with RunFolder(path, {}, resume=resume) as run:
-        summary = fit(
+        summary = run_training(
             objective.model, objective, batches or Numbers(parts=parts), TrainingOptions(**{**BASE, **options}), run
         )
     return objective, summary
@@ -157,7 +157,7 @@ def test_divergence_before_the_first_line_of_metrics_keeps_completed_steps(tmp_p
     objective = Fitting(at_loss=diverge)
     with RunFolder(tmp_path / "run", {}) as run:
         with pytest.raises(TrainingError, match=f"step {step}: the loss is nan"):
-            fit(objective.model, objective, Numbers(), TrainingOptions(max_steps=9, device="cpu"), run)
+            run_training(objective.model, objective, Numbers(), TrainingOptions(max_steps=9, device="cpu"), run)
         run.remove_if_unused()
     assert (tmp_path / "run").exists() == (step > 1)
 
@@ -191,12 +191,12 @@ def test_patience_and_best(tmp_path):
         greater_is_better=True,
     )
     with RunFolder(tmp_path, {}) as run:
-        summary = fit(objective.model, objective, Numbers(), options, run)
+        summary = run_training(objective.model, objective, Numbers(), options, run)
     assert (summary.reason, summary.step, summary.best_value) == ("patience", 10, 3.0)
     assert summary.best == tmp_path / "checkpoints" / "step-00000004"
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-00000004", "step-00000010"]
     with RunFolder(tmp_path, {}, resume=True) as run:  # it is over, and stays so
-        assert fit(objective.model, objective, Numbers(), options, run).step == 10
+        assert run_training(objective.model, objective, Numbers(), options, run).step == 10
 
 
 def test_best_by_an_unknown_figure(tmp_path):
@@ -248,11 +248,11 @@ def test_the_last_validation_is_within_the_time(tmp_path, monkeypatch):
     objective.validate = validate
     options = TrainingOptions(**{**BASE, "eval_every": 3, "save_every": None}, time_limit=102.0)
     with RunFolder(tmp_path, {}) as run:
-        summary = fit(objective.model, objective, Numbers(), options, run)
+        summary = run_training(objective.model, objective, Numbers(), options, run)
     assert (summary.reason, summary.step, summary.seconds) == ("time_limit", 6, 90.0)
     assert load(summary.last).state["train_state"]["seconds"] == 90.0
     with RunFolder(tmp_path, {}, resume=True) as run:  # it is over, and stays so
-        assert fit(objective.model, objective, Numbers(), options, run).step == 6
+        assert run_training(objective.model, objective, Numbers(), options, run).step == 6
 
 
 def test_a_schedule_ends_when_the_time_ends_also_in_a_second_sitting(tmp_path, monkeypatch):
@@ -364,14 +364,16 @@ def test_the_best_by_another_metric_begins_anew(tmp_path, capsys):
     first = Fitting()
     first.validate = lambda model: {"loss": next(losses), "accuracy": 0.9}
     with RunFolder(tmp_path, {}) as run:
-        summary = fit(first.model, first, Numbers(), TrainingOptions(**options, max_steps=3), run)
+        summary = run_training(first.model, first, Numbers(), TrainingOptions(**options, max_steps=3), run)
     assert (summary.best.name, summary.best_value) == ("step-00000001", 0.2)
     accuracies = iter([0.5, 0.6, 0.55])
     second = Fitting()
     second.validate = lambda model: {"loss": 0.01, "accuracy": next(accuracies)}
     by_accuracy = {"metric_for_best_model": "accuracy", "greater_is_better": True}
     with RunFolder(tmp_path, {}, resume=True) as run:
-        summary = fit(second.model, second, Numbers(), TrainingOptions(**options, **by_accuracy, max_steps=6), run)
+        summary = run_training(
+            second.model, second, Numbers(), TrainingOptions(**options, **by_accuracy, max_steps=6), run
+        )
     assert (summary.reason, summary.best.name, summary.best_value) == ("max_steps", "step-00000005", 0.6)
     assert "is forgotten: it was chosen by loss, and metric_for_best_model is now accuracy" in capsys.readouterr().err
 
@@ -380,11 +382,11 @@ def test_a_best_checkpoint_that_was_removed_is_forgotten(tmp_path, capsys):
     objective = with_validations(Fitting(), [1.0, 2.0, 3.0])
     options = {**BASE, "eval_every": 2, "metric_for_best_model": "score"}
     with RunFolder(tmp_path, {}) as run:
-        summary = fit(objective.model, objective, Numbers(), TrainingOptions(**options, max_steps=4), run)
+        summary = run_training(objective.model, objective, Numbers(), TrainingOptions(**options, max_steps=4), run)
     assert (summary.best.name, summary.last.name) == ("step-00000002", "step-00000004")
     shutil.rmtree(summary.best)
     with RunFolder(tmp_path, {}, resume=True) as run:
-        summary = fit(objective.model, objective, Numbers(), TrainingOptions(**options, max_steps=6), run)
+        summary = run_training(objective.model, objective, Numbers(), TrainingOptions(**options, max_steps=6), run)
     assert (summary.best.name, summary.best_value) == ("step-00000006", 3.0)
     assert "step-00000002 is missing" in capsys.readouterr().err
 
@@ -533,7 +535,7 @@ def test_the_speed_does_not_count_validations(tmp_path, monkeypatch):
     objective = Slow()
     options = TrainingOptions(**{**BASE, "max_steps": 4, "eval_every": 1, "metrics_every": 2})
     with RunFolder(tmp_path, {}) as run:
-        fit(objective.model, objective, Numbers(), options, run)
+        run_training(objective.model, objective, Numbers(), options, run)
     lines = [line for line in read_metrics(tmp_path / "metrics.jsonl") if line["kind"] == "train"]
     counts = [int(make(number, 13)[2].sum()) for number in range(4)]
     assert [line["count_per_second"] for line in lines] == [sum(counts[:2]) / 2, sum(counts[2:]) / 2]

@@ -104,7 +104,7 @@ class TrainingResult:
     averaged_metrics: dict[str, float]
 
 
-def fit(
+def run_training(
     model: nn.Module,
     objective: Objective,
     batches: Batches,

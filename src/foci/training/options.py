@@ -133,3 +133,15 @@ class TrainingOptions:
             raise ConfigError(
                 f"{owner}: patience counts validations, so it needs eval_every and metric_for_best_model."
             )
+
+
+RESUMABLE = (
+    *("max_steps", "max_epochs", "time_limit", "patience"),
+    *("learning_rate", "lr_multipliers", "schedule", "warmup", "min_lr_ratio", "max_grad_norm"),
+    *("weight_decay", "betas", "eps", "model_dim"),
+    *("eval_every", "metric_for_best_model", "greater_is_better"),
+    *("save_every", "save_seconds", "save_total_limit", "average_last"),
+    *("metrics_every", "log_seconds", "tensorboard"),
+    *("device", "strategy", "distributed_timeout", "find_unused_parameters", "compile"),
+)
+"""Options that may change when a run is resumed: limits, learning rate, validation, checkpoints, and where it runs."""

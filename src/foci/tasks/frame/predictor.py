@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import nn
@@ -34,6 +34,8 @@ from foci.tasks.frame.task import (
 from foci.training.checkpoint import AVERAGED, Checkpoints, check_fits, load_weights, read_state
 from foci.training.progress import metrics_text
 from foci.training.run_folder import read_config
+
+Own = TypeVar("Own", bound=nn.Module)
 
 EMPTY = "the input is empty, so nothing was predicted"
 
@@ -212,32 +214,57 @@ class Predictor:
         return as_records("read", records, (*self.task.inputs, *self.task.targets))
 
 
+@overload
 def load(
     path: str | Path,
     *,
     checkpoint: str = "auto",
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
-) -> Predictor:
+) -> Predictor: ...
+@overload
+def load(
+    path: str | Path,
+    *,
+    model: Callable[..., Own],
+    checkpoint: str = "auto",
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+) -> Own: ...
+def load(
+    path: str | Path,
+    *,
+    model: Callable[..., Own] | None = None,
+    checkpoint: str = "auto",
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+) -> Predictor | Own:
     """Load a trained run.
 
     Args:
         path: the folder that training wrote.
+        model: of a run of `foci.fit`, the class of the model, or a function that makes it; it is called with the
+            arguments that are kept in the run.
         checkpoint: "best", "last", "averaged" or the name of one; "auto" is the averaged one if there is one, else
             the best.
         device: where it predicts.
         dtype: the type of its weights. Default: float32, in which they were trained.
+
+    Returns:
+        What predicts with the run; with ``model`` the model itself, in evaluation mode.
     """
     path = Path(path)
     place = _usable(device, dtype)
+    if model is not None:
+        return _own_model(path, model, find_checkpoint(path, checkpoint), place, dtype)
     task = task_of(path)
     assets = task.Assets.from_files(asset_reader(path))
     chosen = find_checkpoint(path, checkpoint)
     with in_memory(lambda: f"{path}: the model", "Use a machine with more.", CheckpointError):
         check_fits(lambda: task.model(assets), chosen)  # sizes that do not match the weights must not allocate memory
-        model = task.model(assets)
-        metrics = load_weights(model, chosen).get("metrics") or {}
-        model.to(device=place, dtype=dtype)
+        trained = task.model(assets)
+        metrics = load_weights(trained, chosen).get("metrics") or {}
+        trained.to(device=place, dtype=dtype)
     used = {name: value for name, value in metrics.items() if name.startswith(("calibration/", "mixture/"))}
     if broken := [name for name, value in used.items() if not math.isfinite(value)]:
         raise CheckpointError(f"{chosen}: {broken[0]} is {used[broken[0]]}, expected a number. Use another checkpoint.")
@@ -246,7 +273,27 @@ def load(
         for group in ("calibration/", "mixture/")
     )
     task.baselines = baselines.read(path, task.baseline_types)
-    return Predictor(path, task, assets, model, describe_checkpoint(path, chosen), metrics)
+    return Predictor(path, task, assets, trained, describe_checkpoint(path, chosen), metrics)
+
+
+def _own_model(
+    path: Path, make: Callable[..., Own], chosen: Path, place: torch.device, dtype: torch.dtype | None
+) -> Own:
+    """Return the model of a run of `foci.fit` with its weights."""
+    tables = read_config(path)
+    arguments = tables.get("arguments")
+    if "task" in tables or not isinstance(arguments, dict):
+        raise ConfigError(f"load: model is given, but {path} is no run of foci.fit. Leave it out.")
+    try:
+        model = make(**arguments)
+    except TypeError as error:
+        raise ConfigError(
+            f"load: the model cannot be made with the arguments of the run, {arguments} ({error}). Pass them to "
+            "foci.fit(…, arguments={…}), or a function that makes the model: foci.load(path, model=lambda: …)."
+        ) from error
+    load_weights(model, chosen)
+    model.to(device=place, dtype=dtype)
+    return model.eval()
 
 
 def _usable(device: str | torch.device, dtype: torch.dtype | None) -> torch.device:
@@ -294,6 +341,11 @@ def task_of(path: Path) -> Task:
     """Return the task of a run, with the run's configuration."""
     tables = read_config(path)
     name = tables.pop("task", None)
+    if name is None and "arguments" in tables:
+        raise CheckpointError(
+            f"{path}: is a run of foci.fit, whose model is a {tables.get('model')}. Load it with its class: "
+            "foci.load(path, model=…)."
+        )
     if not isinstance(name, str):
         raise CheckpointError(f"{path / 'config.json'}: names no task. Name the folder that training wrote.")
     kind = find(name)

@@ -31,32 +31,18 @@ from foci.tasks.frame.held_out import FILE, Fingerprint, log_overlap
 from foci.tasks.frame.init_from import check_run, take_weights
 from foci.tasks.frame.predictor import asset_reader, in_memory, task_of
 from foci.tasks.frame.task import Log, Shard, Splits, Suited, Task, find, silent
+from foci.training import options as training_options
 from foci.training.checkpoint import Checkpoints, building_within, read_state
 from foci.training.deferred import Deferred
 from foci.training.devices import autocast, distribute, launch_agents, launched, others_waiting, shards
-from foci.training.engine import TrainingResult, fit
+from foci.training.engine import TrainingResult, run_training
 from foci.training.objective import Batches, Loss
 from foci.training.optim import check_rates
 from foci.training.options import TrainingOptions
 from foci.training.progress import duration, log_to_stderr
 from foci.training.run_folder import RunFolder, begun_by_launch, check_folder, read_config
 
-RESUMABLE = {
-    *(f"training.{name}" for name in ("max_steps", "max_epochs", "time_limit", "patience")),
-    *(
-        f"training.{name}"
-        for name in ("learning_rate", "lr_multipliers", "schedule", "warmup", "min_lr_ratio", "max_grad_norm")
-    ),
-    *(f"training.{name}" for name in ("weight_decay", "betas", "eps", "model_dim")),
-    *(f"training.{name}" for name in ("eval_every", "metric_for_best_model", "greater_is_better")),
-    *(f"training.{name}" for name in ("save_every", "save_seconds", "save_total_limit", "average_last")),
-    *(f"training.{name}" for name in ("metrics_every", "log_seconds", "tensorboard")),
-    *(
-        f"training.{name}"
-        for name in ("device", "strategy", "distributed_timeout", "find_unused_parameters", "compile")
-    ),
-    "data.workers",
-}
+RESUMABLE = {*(f"training.{name}" for name in training_options.RESUMABLE), "data.workers"}
 """Settings that may change when a run is resumed: limits, learning rate, validation, checkpoints, and where it runs."""
 
 BATCH_SIZES = (
@@ -236,7 +222,7 @@ def _train(
     with RunFolder(out, tables, files=files, resume=resume, main=main, launch=launch, resume_hint=hint, log=log) as run:
         try:
             fabric.barrier()
-            result = fit(model, objective, batches, options, run, fabric=fabric, unit=task.unit, log=given_log)
+            result = run_training(model, objective, batches, options, run, fabric=fabric, unit=task.unit, log=given_log)
             if main and result.reason != "interrupted":
                 _log_calibration(result, task.chance(objective.held_out), log)
             return result
