@@ -4,7 +4,7 @@ PYTHON ?= python3
 OUT ?= demo
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-CODE := src tests docs/generate.py docs/pictures.py docs/subset_font.py $(wildcard benchmarks recipes)
+CODE := src tests examples docs/generate.py docs/pictures.py docs/subset_font.py $(wildcard benchmarks recipes)
 SPELLED := src docs Makefile pyproject.toml $(wildcard *.md benchmarks examples recipes .github)
 
 # torch's threads spin while they wait: one per process, and passive, or they take processor time from one another.

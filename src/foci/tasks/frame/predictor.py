@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from foci.data.lines import text_encoding
-from foci.errors import CheckpointError, ConfigError, DataError, FociError, TrainingError, near_names
+from foci.errors import CheckpointError, ConfigError, DataError, FociError, TrainingError, UnknownNameError, near_names
 from foci.files import read_text
 from foci.printable import printable
 from foci.settings import build
@@ -348,7 +348,13 @@ def task_of(path: Path) -> Task:
         )
     if not isinstance(name, str):
         raise CheckpointError(f"{path / 'config.json'}: names no task. Name the folder that training wrote.")
-    kind = find(name)
+    try:
+        kind = find(name)
+    except UnknownNameError as error:
+        raise CheckpointError(
+            f"{path}: is a run of the task {name!r}, which is not known. Install its package, or name its class "
+            f"first: foci.tasks.register({name!r}, 'package.module:Class')."
+        ) from error
     return kind(build(kind.Config, tables, str(path / "config.json")))
 
 
