@@ -33,3 +33,16 @@ class PairOutput(NamedTuple):
     left: Weights | None = None
     right: Weights | None = None
     reverse: Weights | None = None
+
+
+def weights_of(output: Any) -> dict[str, Weights]:
+    """Return the weights that a mechanism of foci returned, by the suffix of their name; nothing of anything else."""
+    answers: dict[str, Weights | None] = {}
+    if isinstance(output, AttentionOutput):
+        answers = {"": output.weights}
+    elif isinstance(output, PairOutput):
+        answers = {"": output.weights, ":left": output.left, ":right": output.right, ":reverse": output.reverse}
+    elif isinstance(output, tuple) and len(output) == 2 and "read_weights" in getattr(output[1], "_fields", ()):
+        state = output[1]
+        answers = {":read": Weights.from_tensor(state.read_weights), ":write": Weights.from_tensor(state.write_weights)}
+    return {suffix: weights for suffix, weights in answers.items() if weights is not None}

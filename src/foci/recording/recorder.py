@@ -43,7 +43,7 @@ from torch.overrides import TorchFunctionMode
 
 from foci import torch_private
 from foci.errors import ConfigError, UnknownNameError, unknown_name
-from foci.outputs import AttentionOutput, PairOutput
+from foci.outputs import AttentionOutput, weights_of
 from foci.recording import torch_calls as record_torch
 from foci.recording.transforms import after_transforms
 from foci.weights import Weights
@@ -329,7 +329,7 @@ class _Watcher(TorchFunctionMode):
         self.unwind(depths[-1])
         if output is None:
             return
-        answers = {suffix: independent(weights, (args, kwargs)) for suffix, weights in _answers(output).items()}
+        answers = {suffix: independent(weights, (args, kwargs)) for suffix, weights in weights_of(output).items()}
         if answers:
             # The weights that a module returns replace those of the functions that it called.
             flows = [entry.flow for _, entry in frame.seen if entry.flow is not None and entry.flow[1] is not None]
@@ -524,19 +524,6 @@ def _is_fusible(module: nn.Module) -> bool:
     if isinstance(module, nn.MultiheadAttention):
         return getattr(module.forward, "__func__", None) is nn.MultiheadAttention.forward
     return _is_encoder_layer(module) or type(module) is nn.TransformerEncoder
-
-
-def _answers(output: Any) -> dict[str, Weights]:
-    """Return the weights that a mechanism of foci returned, by the suffix of their path."""
-    answers: dict[str, Weights | None] = {}
-    if isinstance(output, AttentionOutput):
-        answers = {"": output.weights}
-    elif isinstance(output, PairOutput):
-        answers = {"": output.weights, ":left": output.left, ":right": output.right, ":reverse": output.reverse}
-    elif isinstance(output, tuple) and len(output) == 2 and "read_weights" in getattr(output[1], "_fields", ()):
-        state = output[1]
-        answers = {":read": Weights.from_tensor(state.read_weights), ":write": Weights.from_tensor(state.write_weights)}
-    return {suffix: weights for suffix, weights in answers.items() if weights is not None}
 
 
 def _spelled(path: str) -> str:

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foci.viz.given_weights import entry
+from foci.weights import Weights
+
 if TYPE_CHECKING:
     from foci.recording import Recording
     from foci.viz.trace import Trace
@@ -31,10 +34,9 @@ def with_gradients(trace: Trace, tape: Recording, row: int = 0) -> Trace:
         gradient = tape.gradient(name) if len(tape.calls(name)) == 1 else None
         if gradient is not None:
             _, rows, columns = attention.shape
-            product = tape[name].dense().detach()[row] * gradient[row]
-            product = product.reshape(
-                (1,) * (3 - product.dim()) + product.shape
-            )  # heads and rows, also where there is one
+            of_batch = Weights.from_tensor(tape[name].dense().detach() * gradient)
+            product = entry(name, of_batch, row, trace.axes).dense()[0]
+            product = product.reshape((1,) * (3 - product.dim()) + product.shape)  # also without heads
             kept = product.clamp_min(0.0).mean(dim=0)[:rows, :columns].float().cpu().numpy()
             attention = replace(attention, extras={**attention.extras, "gradient": np.ascontiguousarray(kept)})
         attentions[name] = attention

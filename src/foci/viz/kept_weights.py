@@ -23,7 +23,7 @@ BUDGET = 1 << 22
 
 _UNSEEN = 1e-6
 """So little missing weight is rounding."""
-_CUT = 1e-3
+CUT = 1e-3
 """A row that has more weight than this on positions without a label was given too few labels."""
 _CHUNK = 1 << 20
 """How many weights are computed at a time."""
@@ -163,24 +163,6 @@ class TracedAttention:
         return replace(self, weights=kept, selected=tuple(self.head_numbers[place] for place in places))
 
 
-def entry(name: str, handle: Weights, row: int) -> Weights:
-    """The handle ``(1, L, S)`` or ``(1, H, L, S)`` of one entry of the batch, computing no other where that can be."""
-    if not isinstance(handle, Weights):
-        raise ShapeError(f"Trace: {name!r} is a {type(handle).__name__}, expected Weights. For arrays: from_arrays.")
-    shape = handle.shape
-    if len(shape) not in (2, 3, 4):
-        raise ShapeError(
-            f"Trace: {name!r} has shape {tuple(shape)}, expected (batch, row, column), (batch, head, row, column) or "
-            "(batch, column)."
-        )
-    if not -shape[0] <= row < shape[0]:
-        raise ConfigError(f"Trace: row is {row}, but {name!r} has a batch of {shape[0]}.")
-    if len(shape) == 2:
-        return Weights.from_tensor(handle.dense()[row].reshape(1, 1, -1))
-    handle.source.check_unchanged()
-    return Weights(handle.source.entries(slice(row % shape[0], row % shape[0] + 1)))
-
-
 def compact(
     name: str, handle: Weights, target: tuple[str, int], source: tuple[str, int], budget: int
 ) -> NDArray[np.float32] | TopWeights:
@@ -200,7 +182,7 @@ def compact(
         with torch.no_grad():
             piece = handle.rows(some).detach().float().cpu().reshape(heads, some.stop - some.start, handle.shape[-1])
         beyond = float(piece[..., columns:].sum(-1).max()) if columns < piece.shape[-1] else 0.0
-        if beyond > _CUT:
+        if beyond > CUT:
             raise ShapeError(
                 f"Trace: {source[0]!r} has {columns} labels, but {name!r} has {piece.shape[-1]} columns, and up to "
                 f"{beyond:.0%} of a row's weight lies on those without a label. Label every position that can be read."

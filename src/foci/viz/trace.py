@@ -26,8 +26,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from foci.errors import ConfigError, DataError, ShapeError, unknown_name
+from foci.mechanisms.pool.hierarchical import HierarchicalWeights
+from foci.recording.recorder import ROOT
 from foci.viz.axis import KINDS, Axis
-from foci.viz.kept_weights import BUDGET, TopWeights, TracedAttention, compact, entry
+from foci.viz.given_weights import Given, axes_by_size, axes_of_map, by_name, entry, is_map, joined
+from foci.viz.kept_weights import BUDGET, TopWeights, TracedAttention, compact
 from foci.weights import Weights
 
 if TYPE_CHECKING:
@@ -135,7 +138,7 @@ class Trace:
     @classmethod
     def from_handles(
         cls,
-        attentions: Mapping[str, Weights],
+        attentions: Mapping[str, Given],
         axes: Mapping[str, Axis | Sequence[str]],
         axes_of: Mapping[str, tuple[str, str]] | None = None,
         *,
@@ -148,7 +151,10 @@ class Trace:
         """A trace of one row of a batch, from the handles that mechanisms and decoders give.
 
         Args:
-            attentions: handles ``(B, L, S)``, ``(B, H, L, S)`` or, of a pool, ``(B, S)``, by name.
+            attentions: by name, handles ``(B, L, S)``, ``(B, H, L, S)`` or, of a pool, ``(B, S)``, or what a
+                mechanism returned; a list is the steps of one attention, whose rows follow each other. A hierarchical
+                pool reads a document (`Axis.from_document`); weights of channels and places, ``(B, C, H, W)``, are the
+                channels' of an image with this grid (`Axis.from_image`); a memory has ``name:read`` and ``name:write``.
             axes: each as an `Axis` or as a list of labels. Where a handle has more rows or columns than there are
                 labels, the rest is padding and is left out; that no weight falls on it is checked.
             axes_of: for an attention by its name, the keys ``(target, source)`` of its axes. A name may be a pattern:
@@ -161,14 +167,17 @@ class Trace:
         """
         labeled = {key: _as_axis(axis, key) for key, axis in axes.items()}
         axes_of = axes_of or {}
+        handles = by_name(attentions)
         for pattern in axes_of:
-            if pattern not in attentions and not fnmatch.filter(attentions, pattern):
-                raise unknown_name("attention in axes_of", pattern, attentions)
+            if pattern not in handles and not fnmatch.filter(handles, pattern):
+                raise unknown_name("attention in axes_of", pattern, handles)
         found = {}
-        for name, handle in attentions.items():
-            one = entry(name, handle, row)
+        for name, handle in handles.items():
+            if is_map(handle.shape, labeled):
+                labeled |= axes_of_map(handle.shape, labeled)
+            one = entry(name, handle, row, labeled)
             patterns = [name] if name in axes_of else [each for each in axes_of if fnmatch.fnmatchcase(name, each)]
-            target, source = axes_of[patterns[0]] if patterns else _axes_by_size(name, one.shape, labeled)
+            target, source = axes_of[patterns[0]] if patterns else axes_by_size(name, one.shape, labeled)
             for key in (target, source):
                 if key not in labeled:
                     raise unknown_name(f"axis of {name!r}", key, labeled)
@@ -188,7 +197,7 @@ class Trace:
 
         Several calls of one module are the steps of one attention: their rows follow each other. A position that was
         not there yet at a step (a decoder reading its own growing output) has weight 0. A memory's ``path:read`` and
-        ``path:write`` have one row a step.
+        ``path:write`` have one row a step. Of a hierarchical pool there is the document, not each level on its own.
 
         Where the tape has gradients (``foci.record(model, gradients=True)``, and `backward` was called), each attention
         gets a further map, "gradient": attention × gradient.
@@ -196,7 +205,11 @@ class Trace:
         from foci.viz.gradients import with_gradients
 
         tape.check_not_empty("Trace.from_tape")
-        handles = {path: _joined(path, tape.calls(path)) for path in tape.paths}
+        handles = {path: joined(path, tape.calls(path)) for path in tape.paths}
+        levels = [path for path, handle in handles.items() if isinstance(handle, HierarchicalWeights)]
+        for pool in levels:  # its own pools have one row a sentence of the batch
+            for part in ("word_pool", "sentence_pool"):
+                handles.pop(part if pool == ROOT else f"{pool}.{part}", None)
         return with_gradients(cls.from_handles(handles, axes, axes_of, **options), tape, options.get("row", 0))
 
     def attention(self, name: str) -> TracedAttention:
@@ -342,47 +355,3 @@ def _as_array(weights: ArrayLike | Tensor) -> NDArray[np.float32]:
     if array.size and array.min() < 0:
         raise DataError("Trace.from_arrays: weights holds numbers below 0. Take them after the normalizer (softmax).")
     return array
-
-
-def _axes_by_size(name: str, shape: Sequence[int], axes: Mapping[str, Axis]) -> tuple[str, str]:
-    """Return the keys (target, source) of the only axes with as many labels as there are rows and columns."""
-    rows, columns = shape[-2:]
-    if len(axes) == 1:
-        (only,) = axes
-        if rows < len(axes[only]) <= columns:
-            raise ConfigError(
-                f"Trace: {name!r} has {rows} row{'s' * (rows > 1)} and {columns} columns, but {only!r}, the only axis, "
-                f"has {len(axes[only])} labels: who reads needs labels too. Pass axes={{'source': {columns} labels of "
-                f"what is read, 'target': {rows} of who reads}}."
-            )
-        return only, only
-    targets = [key for key, axis in axes.items() if len(axis) == rows]
-    sources = [key for key, axis in axes.items() if len(axis) == columns]
-    if len(targets) == 1 and len(sources) == 1:
-        return targets[0], sources[0]
-    sizes = ", ".join(f"{key!r} ({len(axis)} labels)" for key, axis in axes.items())
-    raise ConfigError(
-        f"Trace: {name!r} has {rows} rows and {columns} columns, which fit several axes or none: {sizes}. "
-        f"Pass axes_of={{{name!r}: (target, source)}}."
-    )
-
-
-def _joined(path: str, calls: list[Weights]) -> Weights:
-    """The calls of one module as one attention: a row for each row of each call."""
-    of_memory = path.endswith((":read", ":write")) and len(calls[0].shape) == 3  # (B, heads, slots), one step a call
-    if len(calls) == 1 and not of_memory:
-        return calls[0]
-    width = max(call.shape[-1] for call in calls)
-    pieces = []
-    for call in calls:
-        weights = call.dense().detach()
-        if of_memory or weights.dim() == 2:
-            weights = weights.unsqueeze(-2)
-        pieces.append(torch.nn.functional.pad(weights, (0, width - weights.shape[-1])))
-    if len({(piece.shape[:-2]) for piece in pieces}) > 1:
-        shapes = " and ".join(sorted({str(tuple(call.shape)) for call in calls}))
-        raise ShapeError(
-            f"Trace: the calls of {path!r} have shapes {shapes}, which are not steps of one batch. "
-            f"Choose calls yourself: Trace.from_handles({{{path!r}: tape[{path!r}, 0]}}, …)."
-        )
-    return Weights.from_tensor(torch.cat(pieces, dim=-2))
