@@ -60,8 +60,8 @@ def build(
     head_dim: int | None = None, key_dim: int | None = None, value_dim: int | None = None,
     num_key_heads: int | None = None, causal: bool = False, window: Window | None = None, rotary: bool | Rotary = False,
     alibi: bool = False, relative: RelativeName | RelativeBias | None = None, qk_norm: bool | NormName = False,
-    norm_epsilon: float = 1e-06, score: DotScoreName = "scaled_dot", scale: float | None = None,
-    score_cap: float | None = None, normalize: NormalizerName = "softmax", sink: SinkName | None = None,
+    norm_epsilon: float = 1e-06, score: DotScoreName | Score = "scaled_dot", scale: float | None = None,
+    score_cap: float | None = None, normalize: NormalizerName | Normalizer = "softmax", sink: SinkName | None = None,
     gate: GateName | None = None, dropout: float = 0.0, keep_weights: bool = False, bias: bool = True,
     output_bias: bool | None = None
 ) -> MultiHeadAttention: ...

@@ -137,6 +137,51 @@ def test_score_and_normalizer_of_ones_own_are_used(score, normalize, mask):
         torch.testing.assert_close(foci.attend(QUERY, KEY, KEY, mask, score=score, normalize=normalize).output, want)
 
 
+@pytest.mark.parametrize(
+    ("own", "named"),
+    [
+        ({"score": lambda q, k: q @ k.mT / 2, "normalize": Sink()}, {"score": "dot"}),
+        ({"score": lambda q, k: q @ k.mT}, {"score": "dot"}),
+        ({"normalize": plain_softmax}, {}),
+        ({"score": lambda q, k: q @ k.mT / 2, "num_key_heads": 1, "alibi": True}, {"num_key_heads": 1, "alibi": True}),
+        ({"score": lambda q, k: q @ k.mT / 2, "causal": True, "rotary": True}, {"causal": True, "rotary": True}),
+    ],
+)
+def test_heads_take_the_same_parts(own, named):
+    torch.manual_seed(3)
+    heads, want = foci.MultiHeadAttention(12, 3, **own), foci.MultiHeadAttention(12, 3, **named)
+    want.load_state_dict(heads.state_dict(), strict=False)
+    x, mask = torch.randn(2, 7, 12), masks.keys(masks.lengths([5, 0], 7))
+    if "normalize" in own and "score" in own:  # a sink is a further score of 0
+        assert (heads(x, x, mask=mask).weights.dense().sum(dim=-1)[0] < 1).all()
+        heads(x, x, mask=mask).output.sum().backward()
+        assert heads.normalize.score.grad.abs() > 0
+    else:
+        one, other = heads(x, x, mask=mask), want(x, x, mask=mask)
+        torch.testing.assert_close(one.output, other.output)
+        torch.testing.assert_close(one.weights.dense(), other.weights.dense())
+    assert torch.equal(copy.deepcopy(heads)(x, x, mask=mask).output, heads(x, x, mask=mask).output)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"score": "additive"}, ConfigError, "unknown score 'additive'"),
+        ({"normalize": "sofmax"}, ConfigError, "unknown normalizer 'sofmax'"),
+        ({"score": nn.Linear(2, 2)}, ConfigError, "score Linear: it takes"),
+        ({"score": distance, "sink": "zero"}, ConfigError, "sink is 'zero' with score 'distance'"),
+        ({"score": distance, "scale": 0.5}, ConfigError, "scale is 0.5 with score 'distance'"),
+        ({"normalize": lambda s, m: s.softmax(-1)}, ConfigError, "gives weight to masked positions"),
+        ({"score": lambda q, k: q[..., :1]}, ShapeError, r"scores of shape \(2, 3, 7, 1\), expected \(2, 3, 7, 7\)"),
+    ],
+)
+def test_heads_refuse_what_is_no_part(options, error, message):
+    with pytest.raises(error, match=message):
+        foci.MultiHeadAttention(12, 3, **options)(
+            torch.randn(2, 7, 12), torch.randn(2, 7, 12), mask=masks.keys(masks.lengths([5, 0], 7))
+        )
+
+
 def test_a_score_of_ones_own_in_a_local_window_and_one_batch_for_many():
     mask = masks.keys(masks.lengths([11, 8], 11))
     own, named = (Attention(5, 5, score=s, focus="local_m", radius=2) for s in (lambda q, k: q @ k.mT, "dot"))

@@ -98,9 +98,9 @@ def attend(
         mask: which query may attend to which key (see `foci.masks`).
         bias: numbers added to the scores, of their rank, each axis of their size or 1.
         causal: each query attends to the keys up to its own; the last query's own key is the last key.
-        score: "dot", "scaled_dot", "cosine", or a function ``(query, key) -> (…, L, S)``.
-        normalize: "softmax", "sigmoid", "sparsemax", "entmax15", "hard", "sample" or "gumbel", or a function
-            ``(scores, mask) -> (weights, log_prob or None)``.
+        score: "dot", "scaled_dot", "cosine", or a function or module ``(query, key) -> scores (…, L, S)``.
+        normalize: "softmax", "sigmoid", "sparsemax", "entmax15", "hard", "sample" or "gumbel", or a function or module
+            ``(scores, mask) -> weights`` (or `foci.functional.sample.Drawn`).
         window: attend to at most ``(left, right)`` keys before and after a query's own.
         dropout: the share of weights dropped; pass 0 outside of training. The handle has the weights before dropout.
 
@@ -120,7 +120,7 @@ def attend(
     if dots is not None and normalize == "softmax":
         return attend_dots(*dots[:2], value, mask, scale=dots[2], bias=bias, window=window, dropout=dropout)
     scores = own_scores(score, query, key) if dots is None else score_functions.scaled_dot(*dots)  # type: ignore[arg-type]
-    how = normalizer(normalize) if isinstance(normalize, str) else partial(own_weights, normalize)
+    how = normalizer(normalize)
     return attend_scores(scores, value, mask, bias=bias, window=window, normalize=how, dropout=dropout)
 
 
@@ -131,7 +131,7 @@ def attend_scores(
     *,
     bias: Float[Tensor, "..."] | None = None,
     window: Window | None = None,
-    normalize: NormalizerName | Normalizer = "softmax",
+    normalize: Normalizer = NORMALIZERS["softmax"],
     read_also: Callable[[Tensor], Tensor] | None = None,
     dropout: float = 0.0,
 ) -> AttentionOutput:
@@ -140,7 +140,7 @@ def attend_scores(
     if bias is not None:
         scores = scores + bias
     mask = combine(mask, window, scores.shape, scores.device)
-    weights, *sampled = normalizer(normalize)(scores, mask)
+    weights, *sampled = normalize(scores, mask)
     dropped = F.dropout(weights, dropout)
     output = dropped @ value
     if read_also is not None:
@@ -324,13 +324,13 @@ def combine(mask: Tensor | None, window: Window | None, shape: torch.Size, devic
     return near if mask is None else mask & near
 
 
-def normalizer(name: NormalizerName | Normalizer) -> Normalizer:
-    """Return the normalizer of this name; a function of the form that kernels and modules use is returned as it is."""
-    if callable(name):
-        return name
-    if name not in NORMALIZERS:
-        raise unknown_name("normalizer", name, NORMALIZERS)
-    return NORMALIZERS[name]
+def normalizer(given: NormalizerName | OwnNormalizer) -> Normalizer:
+    """Return the normalizer of this name, or one of one's own as kernels and modules use it."""
+    if not isinstance(given, str):
+        return partial(own_weights, given)
+    if given not in NORMALIZERS:
+        raise unknown_name("normalizer", given, NORMALIZERS)
+    return NORMALIZERS[given]
 
 
 def check_bias(bias: Tensor, shape: torch.Size, owner: str = "attend") -> Tensor:

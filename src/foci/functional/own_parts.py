@@ -193,5 +193,7 @@ def check_closed(owner: str, attended: AttentionOutput, mask: Bool[Tensor, "..."
 
 def name_of(part: object) -> str:
     """Return what messages call a part."""
+    if isinstance(part, str):
+        return part
     name: str = getattr(part, "__name__", type(part).__name__)
     return name

@@ -37,9 +37,11 @@ from foci.functional.attend import (
     causal_window,
     combine,
     mask_and_bias,
+    normalizer,
     reads_own_key,
 )
 from foci.functional.mean_square import EPSILON, unit_mean_square
+from foci.functional.own_parts import check_named_or_takes, name_of, own_scores
 from foci.functional.positions import PLAIN, alibi_bias, alibi_slopes, rotary
 from foci.functional.rotary_options import Rotary
 from foci.masks import clear_source
@@ -52,6 +54,7 @@ from foci.mechanisms.heads.relative import (
     TransformerXLBias,
     distances,
 )
+from foci.mechanisms.parts import Normalizer, Score
 from foci.names import DotScoreName, GateName, NormalizerName, NormName, RelativeName, SinkName
 from foci.outputs import AttentionOutput
 from foci.tracing import exportable
@@ -91,10 +94,10 @@ class MultiHeadAttention(nn.Module):
         qk_norm: divide the query and the key of each head by their root mean square, which bounds the scores; "rms" and
             "layer" are norms with a learned gain.
         norm_epsilon: what these two norms add to the mean square.
-        score: "scaled_dot", "dot" or "cosine".
+        score: "scaled_dot", "dot" or "cosine", or a function or module ``(query, key) -> scores``, both with heads.
         scale: the factor of scaled_dot. Default: 1 / sqrt(head_dim).
         score_cap: keep the scores between −score_cap and score_cap by a tanh.
-        normalize: "softmax" or any other normalizer of `foci.attend`.
+        normalize: "softmax" or any other normalizer of `foci.attend`, also a function or module of your own.
         sink: one more position for the softmax, which holds nothing, so that a head may attend to nothing: "learned"
             has a score per head, "zero" is the softmax off by one, 1 + Σ exp. Rows of weights sum to less than 1.
         gate: multiply what the heads read by a sigmoid of the query, "elementwise" or "headwise".
@@ -136,10 +139,10 @@ class MultiHeadAttention(nn.Module):
         relative: RelativeName | RelativeBias | None = None,
         qk_norm: bool | NormName = False,
         norm_epsilon: float = EPSILON,
-        score: DotScoreName = "scaled_dot",
+        score: DotScoreName | Score = "scaled_dot",
         scale: float | None = None,
         score_cap: float | None = None,
-        normalize: NormalizerName = "softmax",
+        normalize: NormalizerName | Normalizer = "softmax",
         sink: SinkName | None = None,
         gate: GateName | None = None,
         dropout: float = 0.0,
@@ -393,11 +396,13 @@ class MultiHeadAttention(nn.Module):
         reach: Distances | None,
     ) -> AttentionOutput:
         """Read with every head; without ``reach`` the last query's own key is the last."""
+        own_score = None if isinstance(self.score, str) else self.score
         if self.score == "cosine":
             query, key = score_functions.unit(query), score_functions.unit(key)
         scale = self.scale if self.score == "scaled_dot" else 1.0
         slopes = alibi_slopes(self.num_heads, device=query.device, dtype=query.dtype) if self.alibi else None
-        if slopes is not None and (bias is not None or reach is not None or self.normalize != "softmax"):
+        fused = own_score is None and self.normalize == "softmax"
+        if slopes is not None and (bias is not None or reach is not None or not fused):
             if reach is None:
                 added = alibi_bias(slopes, query.shape[2], key.shape[2])
             else:
@@ -409,7 +414,7 @@ class MultiHeadAttention(nn.Module):
             bias = _sum(bias, self.relative(query, key, scale, reach).to(query.dtype))
             read_also = self.relative.reader(reach)
         dropout = self.dropout if self.training else 0.0
-        if self.normalize == "softmax":
+        if fused:
             return attend_dots(
                 query,
                 key,
@@ -427,7 +432,7 @@ class MultiHeadAttention(nn.Module):
                 own=True,
             )
         key, value = (t.repeat_interleave(self.num_heads // self.num_key_heads, dim=1) for t in (key, value))
-        scores = scaled_products(query, key, scale)
+        scores = scaled_products(query, key, scale) if own_score is None else own_scores(own_score, query, key)
         if self.score_cap is not None:
             scores = capped(scores, self.score_cap)
         return attend_scores(
@@ -436,7 +441,7 @@ class MultiHeadAttention(nn.Module):
             mask,
             bias=bias,
             window=window,
-            normalize=self.normalize,
+            normalize=normalizer(self.normalize),
             read_also=read_also,
             dropout=dropout,
         )
@@ -489,18 +494,21 @@ class MultiHeadAttention(nn.Module):
         return ", ".join(shown)
 
 
-def _check_options(score: str, scale: float | None, normalize: str, sink: str | None, gate: str | None) -> None:
-    """Raise for an unknown name, and for an option without an effect."""
+def _check_options(score: object, scale: float | None, normalize: object, sink: str | None, gate: str | None) -> None:
+    """Raise for an unknown name, for what is no part, and for an option without an effect."""
+    check_named_or_takes("score", score, get_args(DotScoreName), "query", "key")
+    check_named_or_takes("normalizer", normalize, get_args(NormalizerName), "scores", "mask")
     for name, value, known in (("sink", sink, get_args(SinkName)), ("gate", gate, get_args(GateName))):
         if value is not None and value not in known:
             raise unknown_name(name, value, known)
-    if sink is not None and normalize != "softmax":
+    if sink is not None and not (normalize == "softmax" and isinstance(score, str)):
         raise ConfigError(
-            f"MultiHeadAttention: sink is {sink!r} with normalize {normalize!r}, expected normalize='softmax'."
+            f"MultiHeadAttention: sink is {sink!r} with score {name_of(score)!r} and normalize {name_of(normalize)!r}, "
+            "expected normalize='softmax' and a score by its name."
         )
     if scale is not None and score != "scaled_dot":
         raise ConfigError(
-            f"MultiHeadAttention: scale is {scale} with score {score!r}, expected score='scaled_dot': the others "
+            f"MultiHeadAttention: scale is {scale} with score {name_of(score)!r}, expected score='scaled_dot': the others "
             "have no factor."
         )
 
