@@ -13,7 +13,7 @@ from foci import names
 from foci.errors import ConfigError, UnknownNameError
 from foci.functional.attend import NORMALIZERS
 from foci.mechanisms.focus import FOCUSES
-from foci.mechanisms.heads.multi_head import NORMS
+from foci.mechanisms.heads.head_options import NORMS
 from foci.mechanisms.scores import SCORES
 from foci.models.options.attention import Focus
 

@@ -24,7 +24,7 @@ RelativeName = Literal["t5", "shaw", "transformer_xl"]
 """The biases by distance of multi-head attention."""
 
 NormName = Literal["rms", "layer"]
-"""The norms with a gain of its queries and keys: the keys of `foci.mechanisms.heads.multi_head.NORMS`."""
+"""The norms with a gain of its queries and keys: the keys of `foci.mechanisms.heads.head_options.NORMS`."""
 
 SinkName = Literal["learned", "zero"]
 """The scores of its position that holds nothing."""

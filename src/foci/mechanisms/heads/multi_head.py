@@ -20,50 +20,40 @@ Differs: projections have a bias unless bias=False, as in torch; the paper write
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args, overload
+from typing import Literal, NamedTuple, overload
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from foci.checks import check_mask, check_shape, check_together, expand_query
-from foci.errors import ConfigError, ShapeError, check_positive, check_share, check_sizes, unknown_name
+from foci.checks import check_shape, check_together, expand_query
+from foci.errors import ConfigError, check_positive, check_share, check_sizes
 from foci.functional import scores as score_functions
 from foci.functional.attend import (
     Window,
     attend_dots,
     attend_scores,
     causal_window,
-    combine,
-    mask_and_bias,
     normalizer,
-    reads_own_key,
 )
 from foci.functional.mean_square import EPSILON, unit_mean_square
-from foci.functional.own_parts import check_named_or_takes, name_of, own_scores
+from foci.functional.own_parts import own_scores
 from foci.functional.positions import PLAIN, alibi_bias, alibi_slopes, rotary
 from foci.functional.rotary_options import Rotary
 from foci.masks import clear_source
 from foci.mechanisms.heads.cache import AnyCache, KeyValueCache, PreallocatedCache, SlidingCache
+from foci.mechanisms.heads.head_options import check_options, head_sizes, norm_of, relative_of, rotary_of
+from foci.mechanisms.heads.readable import new_columns, readable, start_of
 from foci.mechanisms.heads.relative import (
-    BucketBias,
     Distances,
     RelativeBias,
-    ShawBias,
-    TransformerXLBias,
     distances,
 )
 from foci.mechanisms.parts import Normalizer, Score
 from foci.names import DotScoreName, GateName, NormalizerName, NormName, RelativeName, SinkName
 from foci.outputs import AttentionOutput
 from foci.tracing import exportable
-from foci.weights.sources import capped, scaled_products, scores_shape
-
-NORMS: dict[str, Callable[[int, float], nn.Module]] = {
-    "rms": lambda size, epsilon: nn.RMSNorm(size, eps=epsilon),
-    "layer": lambda size, epsilon: nn.LayerNorm(size, eps=epsilon),
-}
+from foci.weights.sources import capped, scaled_products
 
 
 @exportable
@@ -155,26 +145,15 @@ class MultiHeadAttention(nn.Module):
         check_sizes("MultiHeadAttention", key_dim=key_dim, value_dim=value_dim, head_dim=head_dim)
         check_positive("MultiHeadAttention", scale=scale, score_cap=score_cap, norm_epsilon=norm_epsilon)
         check_share("MultiHeadAttention", dropout=dropout)
-        _check_options(score, scale, normalize, sink, gate)
-        key_heads = num_heads if num_key_heads is None else num_key_heads
-        if head_dim is None and model_dim % num_heads:
-            raise ConfigError(
-                f"MultiHeadAttention: model_dim is {model_dim} and num_heads is {num_heads}, expected a model_dim "
-                "that num_heads divides, or a head_dim."
-            )
-        if num_heads % key_heads:
-            raise ConfigError(
-                f"MultiHeadAttention: num_key_heads is {key_heads}, expected a divisor of num_heads={num_heads}."
-            )
+        check_options(score, scale, normalize, sink, gate)
         self.model_dim = model_dim
         self.num_heads = num_heads
-        self.head_dim = model_dim // num_heads if head_dim is None else head_dim
-        self.num_key_heads = key_heads
+        self.head_dim, self.num_key_heads = head_sizes(model_dim, num_heads, head_dim, num_key_heads)
         self.key_dim = model_dim if key_dim is None else key_dim
         self.value_dim = self.key_dim if value_dim is None else value_dim
         self.causal = causal
         self.window = window
-        self.rotary = _rotary(rotary, self.head_dim)
+        self.rotary = rotary_of(rotary, self.head_dim)
         self.alibi = alibi
         self.qk_norm = qk_norm
         self.norm_epsilon = norm_epsilon
@@ -185,7 +164,7 @@ class MultiHeadAttention(nn.Module):
         self.gate = gate
         self.dropout = dropout
         self.keep_weights = keep_weights
-        inner, key_inner = num_heads * self.head_dim, key_heads * self.head_dim
+        inner, key_inner = num_heads * self.head_dim, self.num_key_heads * self.head_dim
         self.query_layer = nn.Linear(model_dim, inner, bias=bias)
         self.key_layer = nn.Linear(self.key_dim, key_inner, bias=bias)
         self.value_layer = nn.Linear(self.value_dim, key_inner, bias=bias)
@@ -194,7 +173,7 @@ class MultiHeadAttention(nn.Module):
             nn.init.xavier_uniform_(layer.weight)
             if bias:
                 nn.init.zeros_(layer.bias)
-        self.query_norm, self.key_norm = (_norm(qk_norm, self.head_dim, norm_epsilon) for _ in range(2))
+        self.query_norm, self.key_norm = (norm_of(qk_norm, self.head_dim, norm_epsilon) for _ in range(2))
         self.gate_layer = None
         if gate is not None:
             self.gate_layer = nn.Linear(model_dim, inner if gate == "elementwise" else num_heads, bias=bias)
@@ -202,7 +181,7 @@ class MultiHeadAttention(nn.Module):
         if sink is not None:
             zeros = torch.zeros(num_heads)
             self.sink = nn.Parameter(zeros) if sink == "learned" else nn.Buffer(zeros, persistent=False)
-        self.relative = self._relative(relative)
+        self.relative = relative_of(relative, model_dim, num_heads, self.head_dim, causal=causal)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> MultiHeadAttention:
@@ -277,9 +256,9 @@ class MultiHeadAttention(nn.Module):
             state: a cache, from `empty_cache` or the previous call.
             bias: numbers added to the scores, ``(B, H, L, S)`` or ``(B, L, S)``, each axis of that size or 1.
         """
-        readable = mask if mask is None or state is None else _columns(state, mask, key)
-        memory = self.prepare(key, value, readable)
-        return self.read(query, memory if readable is mask else memory._replace(mask=mask), state, bias=bias)
+        own_mask = mask if mask is None or state is None else new_columns(state, mask, key)
+        memory = self.prepare(key, value, own_mask)
+        return self.read(query, memory if own_mask is mask else memory._replace(mask=mask), state, bias=bias)
 
     def prepare(
         self,
@@ -314,7 +293,7 @@ class MultiHeadAttention(nn.Module):
         query, _ = expand_query("MultiHeadAttention", query, memory.key, memory.value)
         projected = self.project_query(query)
         key, value, mask = memory.key, memory.value, memory.mask
-        past: int | Tensor = 0 if state is None else _start(state, key)
+        past: int | Tensor = 0 if state is None else start_of(state, key)
         if self.rotary is not None:
             projected = rotary(projected, start=past + (key.shape[2] - projected.shape[2]), how=self.rotary)
             key = rotary(key, start=past, how=self.rotary)
@@ -323,32 +302,11 @@ class MultiHeadAttention(nn.Module):
             if isinstance(state, SlidingCache) and mask is not None:
                 mask = state.fit(mask, key.shape[2])
             state, key, value, slots, distance = state.extend(key, value)
-        L, S = projected.shape[2], key.shape[2]
-        window = self.window
-        if self.causal:
-            window = causal_window(window)
-        if mask is None and S == 0:
-            mask = torch.ones(1, 1, 1, 0, dtype=torch.bool, device=query.device)
-        reach = None
-        if distance is not None:  # not the last query's own slot is the last
-            slots, window = _near(slots, distance, window), None
-            reach = Distances(distance, 1 - S, S - 1)
-        # Only with a mask or a window can a query have nothing to read.
-        if (
-            mask is not None
-            or slots is not None
-            or bias is not None
-            or (window is not None and not reads_own_key(window, L, S))
-        ):
-            shape = scores_shape(projected, key)
-            if mask is not None:
-                mask = _fit(mask, shape, query.device, 0 if state is None else S - memory.key.shape[2])
-            if slots is not None:
-                mask = slots if mask is None else mask & slots
-            if bias is not None:
-                bias = bias.unsqueeze(1) if bias.dim() == 3 else bias
-                mask, bias = mask_and_bias(mask, bias, shape, query.device)
-            mask, window = combine(mask, window, shape, query.device), None
+        window = causal_window(self.window) if self.causal else self.window
+        cached = key.shape[2] - memory.key.shape[2]
+        mask, window, bias, reach = readable(
+            projected, key, mask, bias, window, slots=slots, distance=distance, cached=cached
+        )
         read = self._read_heads(projected, key, value, mask, window, bias, reach)
         return AttentionOutput(self._join(read.output, query, mask), read.weights, state)
 
@@ -467,17 +425,6 @@ class MultiHeadAttention(nn.Module):
         batch, length, _ = projected.shape
         return projected.view(batch, length, heads, self.head_dim).transpose(1, 2)
 
-    def _relative(self, relative: str | RelativeBias | None) -> RelativeBias | None:
-        if relative == "t5":
-            return BucketBias(self.num_heads, both_sides=not self.causal)
-        if relative == "shaw":
-            return ShawBias(self.head_dim)
-        if relative == "transformer_xl":
-            return TransformerXLBias(self.model_dim, self.num_heads, self.head_dim)
-        if isinstance(relative, str):
-            raise unknown_name("relative", relative, get_args(RelativeName))
-        return relative
-
     def extra_repr(self) -> str:
         """Return the options that differ from a plain multi-head attention, for printing."""
         shown = [f"model_dim={self.model_dim}", f"num_heads={self.num_heads}"]
@@ -494,102 +441,5 @@ class MultiHeadAttention(nn.Module):
         return ", ".join(shown)
 
 
-def _check_options(score: object, scale: float | None, normalize: object, sink: str | None, gate: str | None) -> None:
-    """Raise for an unknown name, for what is no part, and for an option without an effect."""
-    check_named_or_takes("score", score, get_args(DotScoreName), "query", "key")
-    check_named_or_takes("normalizer", normalize, get_args(NormalizerName), "scores", "mask")
-    for name, value, known in (("sink", sink, get_args(SinkName)), ("gate", gate, get_args(GateName))):
-        if value is not None and value not in known:
-            raise unknown_name(name, value, known)
-    if sink is not None and not (normalize == "softmax" and isinstance(score, str)):
-        raise ConfigError(
-            f"MultiHeadAttention: sink is {sink!r} with score {name_of(score)!r} and normalize {name_of(normalize)!r}, "
-            "expected normalize='softmax' and a score by its name."
-        )
-    if scale is not None and score != "scaled_dot":
-        raise ConfigError(
-            f"MultiHeadAttention: scale is {scale} with score {name_of(score)!r}, expected score='scaled_dot': the others "
-            "have no factor."
-        )
-
-
-def _rotary(rotary: bool | Rotary, head_dim: int) -> Rotary | None:
-    """Return how heads of this size are rotated; None for not at all."""
-    if rotary is False:
-        return None
-    how = PLAIN if rotary is True else rotary
-    if how.rotated_dim is None and head_dim % 2:
-        raise ConfigError(
-            f"MultiHeadAttention: heads have {head_dim} features, expected an even number for rotary positions. Change "
-            "model_dim or num_heads, or set rotated_dim."
-        )
-    how.turned_dim(head_dim)
-    return how
-
-
-def _norm(qk_norm: bool | str, size: int, epsilon: float) -> nn.Module | None:
-    """Return a norm with a learned gain, or None: without one it has no parameters."""
-    if isinstance(qk_norm, str):
-        if qk_norm not in NORMS:
-            raise unknown_name("qk_norm", qk_norm, NORMS)
-        return NORMS[qk_norm](size, epsilon)
-    if epsilon != EPSILON:
-        raise ConfigError(
-            f"MultiHeadAttention: norm_epsilon is {epsilon} with qk_norm {qk_norm}, expected qk_norm='rms' or 'layer'."
-        )
-    return None
-
-
 def _sum(bias: Tensor | None, added: Tensor) -> Tensor:
     return added if bias is None else bias + added
-
-
-def _columns(state: AnyCache, mask: Any, key: Any) -> Any:
-    """Return the mask of the new positions; what is no mask is passed on to the checks."""
-    fits = isinstance(mask, Tensor) and isinstance(key, Tensor) and mask.dtype == torch.bool and mask.dim() in (3, 4)
-    return state.covering(mask, key.shape[1]) if fits and hasattr(state, "covering") and key.dim() == 3 else mask
-
-
-def _start(state: AnyCache, key: Tensor) -> int | Tensor:
-    """Return the position of the next key, or raise if the cache is of another batch or another attention."""
-    if not isinstance(state, KeyValueCache | PreallocatedCache | SlidingCache):
-        raise ShapeError(
-            f"MultiHeadAttention: state is a {type(state).__name__}, expected a cache. Begin with "
-            "attention.empty_cache(batch), and pass on the state of the last result."
-        )
-    cached = state.key
-    if cached.shape[0] != key.shape[0]:
-        raise ShapeError(
-            f"MultiHeadAttention: the cache has batch size {cached.shape[0]}, but the new keys have {key.shape[0]}. "
-            "Choose or repeat the cache's rows with state.select(index), or begin with empty_cache."
-        )
-    if (cached.shape[1], cached.shape[3]) != (key.shape[1], key.shape[3]):
-        raise ShapeError(
-            f"MultiHeadAttention: the cache has {cached.shape[1]} key heads of {cached.shape[3]} features, expected "
-            f"{key.shape[1]} of {key.shape[3]}. It is that of another attention: each has a cache of its own."
-        )
-    if cached.device != key.device:
-        raise ShapeError(f"MultiHeadAttention: the cache is on {cached.device}, but the new keys are on {key.device}.")
-    return state.start
-
-
-def _near(slots: Tensor | None, distance: Tensor, window: Window | None) -> Tensor | None:
-    """Return the slots that each query may reach, from where the queries are."""
-    left, right = (None, None) if window is None else window
-    if left is not None:
-        near = (distance >= -left).unsqueeze(1)
-        slots = near if slots is None else slots & near
-    if right is not None:
-        near = (distance <= right).unsqueeze(1)
-        slots = near if slots is None else slots & near
-    return slots
-
-
-def _fit(mask: Tensor, shape: torch.Size, device: torch.device, cached: int) -> Tensor:
-    """Return the mask with the rank of the scores."""
-    if cached and isinstance(mask, Tensor) and mask.dim() in (3, 4) and mask.shape[-1] not in (1, shape[-1]):
-        raise ShapeError(
-            f"MultiHeadAttention: mask has {mask.shape[-1]} keys, expected {shape[-1]}: {cached} in the cache and "
-            f"{shape[-1] - cached} new ones. A mask covers them all: masks.keys(valid[:, :{shape[-1]}])."
-        )
-    return check_mask("MultiHeadAttention", mask, shape, device)

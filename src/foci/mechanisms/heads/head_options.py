@@ -1,0 +1,97 @@
+"""The options of multi-head attention: their checks, and the parts that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import get_args
+
+from torch import nn
+
+from foci.errors import ConfigError, unknown_name
+from foci.functional.mean_square import EPSILON
+from foci.functional.own_parts import check_named_or_takes, name_of
+from foci.functional.positions import PLAIN
+from foci.functional.rotary_options import Rotary
+from foci.mechanisms.heads.relative import BucketBias, RelativeBias, ShawBias, TransformerXLBias
+from foci.names import DotScoreName, GateName, NormalizerName, RelativeName, SinkName
+
+NORMS: dict[str, Callable[[int, float], nn.Module]] = {
+    "rms": lambda size, epsilon: nn.RMSNorm(size, eps=epsilon),
+    "layer": lambda size, epsilon: nn.LayerNorm(size, eps=epsilon),
+}
+
+
+def head_sizes(model_dim: int, num_heads: int, head_dim: int | None, num_key_heads: int | None) -> tuple[int, int]:
+    """Return the features of a head and the number of heads of the keys, or raise if they do not fit."""
+    if head_dim is None and model_dim % num_heads:
+        raise ConfigError(
+            f"MultiHeadAttention: model_dim is {model_dim} and num_heads is {num_heads}, expected a model_dim "
+            "that num_heads divides, or a head_dim."
+        )
+    key_heads = num_heads if num_key_heads is None else num_key_heads
+    if num_heads % key_heads:
+        raise ConfigError(
+            f"MultiHeadAttention: num_key_heads is {key_heads}, expected a divisor of num_heads={num_heads}."
+        )
+    return model_dim // num_heads if head_dim is None else head_dim, key_heads
+
+
+def check_options(score: object, scale: float | None, normalize: object, sink: str | None, gate: str | None) -> None:
+    """Raise for an unknown name, for what is no part, and for an option without an effect."""
+    check_named_or_takes("score", score, get_args(DotScoreName), "query", "key")
+    check_named_or_takes("normalizer", normalize, get_args(NormalizerName), "scores", "mask")
+    for name, value, known in (("sink", sink, get_args(SinkName)), ("gate", gate, get_args(GateName))):
+        if value is not None and value not in known:
+            raise unknown_name(name, value, known)
+    if sink is not None and not (normalize == "softmax" and isinstance(score, str)):
+        raise ConfigError(
+            f"MultiHeadAttention: sink is {sink!r} with score {name_of(score)!r} and normalize {name_of(normalize)!r}, "
+            "expected normalize='softmax' and a score by its name."
+        )
+    if scale is not None and score != "scaled_dot":
+        raise ConfigError(
+            f"MultiHeadAttention: scale is {scale} with score {name_of(score)!r}, expected score='scaled_dot': the "
+            "others have no factor."
+        )
+
+
+def rotary_of(rotary: bool | Rotary, head_dim: int) -> Rotary | None:
+    """Return how heads of this size are rotated; None for not at all."""
+    if rotary is False:
+        return None
+    how = PLAIN if rotary is True else rotary
+    if how.rotated_dim is None and head_dim % 2:
+        raise ConfigError(
+            f"MultiHeadAttention: heads have {head_dim} features, expected an even number for rotary positions. Change "
+            "model_dim or num_heads, or set rotated_dim."
+        )
+    how.turned_dim(head_dim)
+    return how
+
+
+def norm_of(qk_norm: bool | str, size: int, epsilon: float) -> nn.Module | None:
+    """Return a norm with a learned gain, or None: without one it has no parameters."""
+    if isinstance(qk_norm, str):
+        if qk_norm not in NORMS:
+            raise unknown_name("qk_norm", qk_norm, NORMS)
+        return NORMS[qk_norm](size, epsilon)
+    if epsilon != EPSILON:
+        raise ConfigError(
+            f"MultiHeadAttention: norm_epsilon is {epsilon} with qk_norm {qk_norm}, expected qk_norm='rms' or 'layer'."
+        )
+    return None
+
+
+def relative_of(
+    relative: str | RelativeBias | None, model_dim: int, num_heads: int, head_dim: int, *, causal: bool
+) -> RelativeBias | None:
+    """Return the bias by distance of this name; a module is taken as it is."""
+    if relative == "t5":
+        return BucketBias(num_heads, both_sides=not causal)
+    if relative == "shaw":
+        return ShawBias(head_dim)
+    if relative == "transformer_xl":
+        return TransformerXLBias(model_dim, num_heads, head_dim)
+    if isinstance(relative, str):
+        raise unknown_name("relative", relative, get_args(RelativeName))
+    return relative
