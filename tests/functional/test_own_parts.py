@@ -37,7 +37,11 @@ class Shares:
         return shares(scores * self.power, mask)
 
 
-@pytest.mark.parametrize("normalize", [shares, partial(shares), Shares(1.0), Shares(1.0).__call__], ids=str)
+@pytest.mark.parametrize(
+    "normalize",
+    [shares, partial(shares), Shares(1.0), Shares(1.0).__call__],
+    ids=["function", "partial", "object", "method"],
+)
 @pytest.mark.parametrize("mask", [None, MASK])
 def test_any_callable_is_used_with_heads_and_masks(normalize, mask):
     for _ in range(2):

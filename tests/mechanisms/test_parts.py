@@ -10,6 +10,7 @@ from torch import nn
 import foci
 from foci import masks
 from foci.errors import ConfigError, ShapeError
+from foci.functional.own_parts import name_of
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.focus import FOCUSES, FocusModule, SlidingWindow
 from foci.mechanisms.normalizers import NORMALIZERS
@@ -122,8 +123,8 @@ def by_hand(query, key, value, mask, score, normalize, bias=None):
 
 
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
-@pytest.mark.parametrize("score", [distance, DistanceModule(), Weighted(), nn.Bilinear], ids=str)
-@pytest.mark.parametrize("normalize", ["softmax", relu_share, Sink(), plain_softmax], ids=str)
+@pytest.mark.parametrize("score", [distance, DistanceModule(), Weighted(), nn.Bilinear], ids=name_of)
+@pytest.mark.parametrize("normalize", ["softmax", relu_share, Sink(), plain_softmax], ids=name_of)
 def test_score_and_normalizer_of_ones_own_are_used(score, normalize, mask):
     if score is nn.Bilinear:  # a function around a module, and sizes that differ
         bilinear = nn.Bilinear(5, 5, 1)
