@@ -1,6 +1,6 @@
 """Tinyshakespeare: what a language model of foci learns in the CPU time that nanoGPT's configuration for a CPU takes.
 
-    python -m benchmarks.shakespeare [--only ROW …] [--seconds S] [--out FOLDER]
+    python -m benchmarks.shakespeare [--only ROW …] [--seconds S] [--seed S] [--out FOLDER]
 
 First GPT-2 in plain PyTorch (`benchmarks/plain_gpt.py`) takes 2,000 steps of 12 windows of 64 characters with nanoGPT's
 learning rates; its processor time is the budget of ours, which `foci.train` trains with as many steps as fit. What each
@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from recipes import data, report
+from recipes import data, intervals, report
 from recipes.recipe import CONFIGS
+from recipes.run import measure_intervals
 
 import foci
 from benchmarks.plain_gpt import PlainGPT, Sizes, optimizer, rate_at, train_step
@@ -69,34 +70,38 @@ ROWS: dict[str, dict[str, Any]] = {
 """What differs from recipes/configs/shakespeare.toml, by the names of the rows."""
 
 
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks.shakespeare", description=__doc__.splitlines()[0])
+    made.add_argument("--only", action="append", metavar="ROW", choices=[*ROWS])
+    made.add_argument("--seconds", type=float, help="the budget; the baseline is not trained then")
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--out", type=Path, default=Path("runs/shakespeare"))
+    return made
+
+
 def main() -> None:
     """Train the rows that are asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.shakespeare", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", action="append", metavar="ROW", choices=[*ROWS])
-    parser.add_argument("--seconds", type=float, help="the budget; the baseline is not trained then")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("runs/shakespeare"))
-    asked = parser.parse_args()
+    asked = parser().parse_args()
     torch.set_num_threads(1)
     data.set_variables(asked.out)
     data.split_shakespeare(asked.out)
     with lzma.open(data.folder("tinyshakespeare") / "input.txt.xz", "rt", encoding="utf-8") as file:
         text = file.read()
-    command = "python -m benchmarks.shakespeare"
     budget = asked.seconds
     if budget is None:
         row = plain(text, asked.seed)
         budget = row["cpu_seconds"]
-        _keep(row, command)
-        _keep(ours(OURS, {}, budget, asked.seed, asked.out), command)
-    else:
-        command += f" --seconds {budget:.0f}"
+        _keep(row, f'--only "{OURS}"')
+        _keep(ours(OURS, {}, budget, asked.seed, asked.out), f'--only "{OURS}"')
     for name in asked.only or ROWS:
         row = ours(name, ROWS[name], budget / 4, asked.seed, asked.out)
-        _keep({**row, "name": QUARTER + name}, command)
+        _keep({**row, "name": QUARTER + name}, f'--only "{name}" --seconds {budget:.0f}')
 
 
-def _keep(row: dict[str, Any], command: str) -> None:
+def _keep(row: dict[str, Any], options: str) -> None:
+    """Store a row, with the command that measures it alone."""
+    command = f"python -m benchmarks.shakespeare {options} --seed {row['seed']} --out runs/shakespeare"
     report.add("shakespeare", {**row, "command": command})
     print(json.dumps(row), flush=True)
 
@@ -135,14 +140,20 @@ def _evaluated(model: PlainGPT, ids: torch.Tensor, cut: int) -> dict[str, Any]:
     """Nats of each character from ``cut`` on; the first is predicted from the one before."""
     context = model.sizes.context
     held_out = ids[cut:]
-    total = 0.0
+    nats: list[float] = []
     for window in windows(len(held_out), context, context // 2):
         row = ids[cut + window.begin - 1 : cut + window.end]
         logs = model(row[:-1].unsqueeze(0))[0].log_softmax(dim=-1)
         found = logs.gather(1, row[1:].unsqueeze(1)).squeeze(1)
-        total -= float(found[window.new - window.begin :].sum())
-    nats = total / len(held_out)
-    return {"characters": len(held_out), "nats": nats, "bits_per_byte": nats / math.log(2)}
+        nats += (-found[window.new - window.begin :]).tolist()
+    mean = float(np.mean(nats))
+    parts = [float(part.mean()) for part in np.array_split(nats, intervals.PARTS)]
+    return {
+        "characters": len(held_out),
+        "nats": mean,
+        "bits_per_byte": mean / math.log(2),
+        "intervals": {"nats": intervals.of_parts(mean, parts)},
+    }
 
 
 def ours(name: str, changes: Mapping[str, Any], budget: float, seed: int, out: Path) -> dict[str, Any]:
@@ -167,6 +178,7 @@ def ours(name: str, changes: Mapping[str, Any], budget: float, seed: int, out: P
         "count_trained": summary.count,
         "parameters": sum(one.numel() for one in run.model.parameters()),
         **{key: metrics[key] for key in ("characters", "nats", "bits_per_byte")},
+        "intervals": measure_intervals(run, ("nats",), metrics, None, {}),
     }
 
 

@@ -52,6 +52,6 @@ class Recipe:
     measure: Callable[[Predictor, Evaluation, list[Row] | None], Row] = nothing_more
     """Further metrics of a run, given its evaluation and the records it was evaluated on."""
     intervals: tuple[str, ...] = ()
-    """Metrics that are no shares: their intervals are measured on ten parts of the test examples."""
+    """Metrics that are no shares: their intervals are measured on ten parts of the test examples, or of one text."""
     draw: Callable[[list[Row]], None] | None = None
     """Makes the pictures from all rows."""

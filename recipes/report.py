@@ -35,10 +35,12 @@ _ABOUT = (
     "`FOCI_DATA` to the folder that holds it.\n\n"
     "± is the standard deviation over seeds; a table with a column “seed” has one seed per row. In brackets are "
     "intervals of 95 % that come from the number of test examples alone: Wilson's of shares, for error rates as "
-    "if words were independent; those of F1, BLEU, ROUGE and CIDEr-D are estimated from ten parts of the test "
-    "examples, of rows measured since 2026-11-18 (older ones have none). A difference that is smaller than an "
-    "interval, or of one seed, may be chance. Examples that foci itself holds out (movie reviews, BBC, the parts "
-    "of SNLI) are chosen by their content since 2026-11-18: older rows were evaluated on others."
+    "if words were independent; those of span F1, BLEU, chrF, ROUGE, CIDEr-D and nats are estimated from ten parts of "
+    "the test examples. A row without one of the latter says so (“no interval of …”): only the metrics of older rows "
+    "were kept, and they were not trained again; none of these figures is in the README. What else a table has (macro "
+    "F1, perplexity, metrics of validation, speed) has no interval. A difference that is smaller than an interval, or "
+    "of one seed, may be chance. Examples that foci itself holds out (movie reviews, BBC, the parts of SNLI) are "
+    "chosen by their content since 2026-11-18: older rows were evaluated on others."
 )
 
 
@@ -66,7 +68,9 @@ def _commands(name: str, recipe: Recipe, rows: list[Row]) -> str:
 
 def _command(name: str, recipe: Recipe, row: str, some: list[Row]) -> str:
     dates, loads = {one["date"] for one in some}, [one["load"] for one in some]
-    measured = f"{', '.join(sorted(dates))}, {some[0]['machine']}, load average {min(loads)} to {max(loads)}"
+    lacking = [name for name in recipe.intervals if any(name not in one.get("intervals", {}) for one in some)]
+    without = f"no interval of {', '.join(lacking)}; " if lacking else ""
+    measured = f"{without}{', '.join(sorted(dates))}, {some[0]['machine']}, load average {min(loads)} to {max(loads)}"
     if row not in recipe.variants:  # a benchmark's, with a command of its own
         return f"`{some[0]['command']}`, stopped by processor time after {some[0]['steps']:,} steps; {measured}"
     needed = [other for other in (recipe.variants[row].init_from, row) if other is not None]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +42,9 @@ def run(title: str, recipe: Recipe, job: Job, out: Path, minutes: float | None =
     """
     print(f"== {title}: {job.name}, seed {job.seed}", flush=True)
     folder = _folder(out, title, job.name, job.seed)
+    resumed, began = (folder / "config.json").exists(), time.process_time()
     summary = _train(title, recipe, job, folder, minutes)
+    spent = {} if resumed else {"cpu_seconds": time.process_time() - began}
     if os.environ.get("RANK", "0") != "0":
         return None
     predictor = foci.load(folder)
@@ -52,6 +56,7 @@ def run(title: str, recipe: Recipe, job: Job, out: Path, minutes: float | None =
         "seed": job.seed,
         "steps": summary.step,
         "minutes": summary.seconds / 60,
+        **spent,
         "epochs": max(epochs, default=0),
         "count_trained": summary.count,
         "run": str(folder),
@@ -71,14 +76,18 @@ def measure_intervals(
     records: Sequence[Row] | None,
     options: Row,
 ) -> dict[str, tuple[float, float]]:
-    """Return the intervals of metrics, from evaluations of ten parts of the test examples."""
+    """Return the intervals of metrics, from evaluations of ten parts of the test examples, or of the one test text."""
     examples = [dict(record) for record in predictor.held_out()] if records is None else records
-    parts = [
-        predictor.evaluate(examples[first :: intervals.PARTS], options=options).metrics
-        for first in range(intervals.PARTS)
-        if len(examples) >= 2 * intervals.PARTS
-    ]
-    return {name: intervals.of_parts(metrics[name], [part[name] for part in parts]) for name in names if parts}
+    if len(examples) == 1:
+        text = examples[0]["text"]
+        cuts = [len(text) * number // intervals.PARTS for number in range(intervals.PARTS + 1)]
+        parts = [[{"text": text[begin:end]}] for begin, end in pairwise(cuts)]
+    else:
+        parts = [list(examples[first :: intervals.PARTS]) for first in range(intervals.PARTS)]
+    if min(map(len, parts)) < 2 <= len(examples):
+        return {}
+    found = [predictor.evaluate(part, options=options).metrics for part in parts]
+    return {name: intervals.of_parts(metrics[name], [one[name] for one in found]) for name in names}
 
 
 def settings(title: str, variant: Variant, **changes: object) -> dict[str, Any]:

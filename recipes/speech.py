@@ -19,11 +19,13 @@ UNSEEN = "theo"
 """The speaker of the digits who is kept out of training."""
 TIMES = "times.json"
 """The file beside the manifests of joined digits: for each part and string, the second at which every digit ends."""
-LONGER = (2, 3, 5)
-"""How many times the training's longest string the strings of the experiment are."""
+LONGEST = 8
+"""Digits of the longest strings that the experiment on length trains on."""
+STRINGS = {1: 100, 2: 60, 3: 60, 5: 60}
+"""How many strings it is tested with, by how many times that length they have."""
 _SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
-_SHORT, _LONG = 8, 7
-"""Digits of the longest strings of the experiment on length, and of the recipe."""
+_LONG = 7
+"""Digits of the longest strings of the recipe."""
 _GOES_ON = 2 / 3
 """How likely a string of the experiment on length goes on after each digit."""
 _JOINED = 400
@@ -74,10 +76,9 @@ def prepare_fsdd(out: Path) -> None:
         "unseen": _strings(recordings, [UNSEEN], range(50), 300, (1, _LONG), chance),
         "short": _strings(recordings, seen, range(10, 50), 3000, _forgetful, chance),
         "short_valid": _strings(recordings, seen, range(5, 10), 200, _forgetful, chance),
-        "times1": _strings(recordings, seen, range(5), 100, (_SHORT, _SHORT), chance),
         **{
-            f"times{factor}": _strings(recordings, seen, range(5), 60, (factor * _SHORT,) * 2, chance)
-            for factor in LONGER
+            f"times{factor}": _strings(recordings, seen, range(5), strings, (factor * LONGEST,) * 2, chance)
+            for factor, strings in STRINGS.items()
         },
     }
     found: dict[str, list[Utterance]] = {}
@@ -203,7 +204,7 @@ def _forgetful(chance: random.Random) -> int:
         length = 1
         while chance.random() < _GOES_ON:
             length += 1
-        if length <= _SHORT:
+        if length <= LONGEST:
             return length
 
 

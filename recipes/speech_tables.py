@@ -21,7 +21,7 @@ from foci.tasks.transcribe.search import read_segments
 from foci.viz.figure.curves import plot_curves
 from recipes import report
 from recipes.recipe import Row
-from recipes.speech import LONGER, TIMES
+from recipes.speech import LONGEST, STRINGS, TIMES
 from recipes.tables import markdown, share_cell
 
 _TIMED = 30
@@ -66,7 +66,7 @@ def measure_longer(run: Predictor, evaluation: Evaluation, records: list[Row] | 
     test = Path(os.path.expandvars(run.config.data.test or ""))
     times = json.loads(test.with_name(TIMES).read_text(encoding="utf-8"))
     rates, found = {"1": evaluation.metrics["wer"]}, {"1": _share_found(run, run.held_out(), times["times1"])}
-    for factor in LONGER:
+    for factor in sorted({*STRINGS} - {1}):
         longer = run.read(str(test.with_name(f"times{factor}.jsonl")))
         # Not cut at silences: the attention is to read all of it.
         rates[str(factor)] = run.evaluate(longer, options={"ctc_weight": 0.0, "max_segment_seconds": 600.0}).metrics[
@@ -97,14 +97,14 @@ def _share_found(run: Predictor, records: Sequence[Record], ends: list[list[floa
 
 def longer_table(rows: list[Row]) -> str:
     """Return what each model makes of each length."""
-    factors = ["1", *map(str, LONGER)]
-    head = ["attention", *(f"WER, {factor} × the length" for factor in factors)]
-    head += [*(f"digits found, {factor} ×" for factor in factors), "minutes", "seed"]
+    words = {str(factor): factor * LONGEST * strings for factor, strings in STRINGS.items()}
+    head = ["attention", *(f"WER, {factor} × the length" for factor in words)]
+    head += [*(f"digits found, {factor} ×" for factor in words), "minutes", "seed"]
     lines = [
         [
             row["name"],
-            *(f"{100 * row['wer_by_length'][factor]:.1f} %" for factor in factors),
-            *(f"{100 * row['found_by_length'][factor]:.1f} %" for factor in factors),
+            *(share_cell([row["wer_by_length"][factor]], count, 1) for factor, count in words.items()),
+            *(share_cell([row["found_by_length"][factor]], count, 1) for factor, count in words.items()),
             f"{row['minutes']:.1f}",
             str(row["seed"]),
         ]

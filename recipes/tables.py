@@ -47,20 +47,24 @@ def share_cell(values: list[float], count: float, digits: int = 2) -> str:
     return f"{100 * fmean(values):.{digits}f} %{deviation} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def interval_cell(row: Row, name: str, scale: float = 1.0) -> str:
+def interval_cell(row: Row, name: str, scale: float = 1.0, digits: int = 1) -> str:
     """Return the interval of a metric that was measured on parts of the examples; nothing for older rows."""
     found = row.get("intervals", {}).get(name)
-    return "" if found is None else f" [{scale * found[0]:.1f}, {scale * found[1]:.1f}]"
+    return "" if found is None else f" [{scale * found[0]:.{digits}f}, {scale * found[1]:.{digits}f}]"
 
 
 # ---- translation
 
 
-def measure_translator(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+SEARCH = {"beam_size": 5, "length_penalty": 1.0}
+
+
+def measure_translator(
+    run: Predictor, evaluation: Evaluation, records: list[Row] | None, search: Row | None = None
+) -> Row:
     """Return lower-cased BLEU, the speed of greedy decoding and of traces, and the entropy of the alignment."""
-    records = records or []
-    options = {"beam_size": 5, "length_penalty": 1.0, "lowercase": True}
-    lower = run.evaluate(records, options=options)
+    records = [dict(record) for record in run.held_out()] if records is None else records
+    lower = run.evaluate(records, options={**(SEARCH if search is None else search), "lowercase": True})
     sources = [record["source"] for record in records]
     started = time.perf_counter()
     produced = run.predict(sources[:200], options={"beam_size": 1}, trace=True)
@@ -79,6 +83,15 @@ def measure_translator(run: Predictor, evaluation: Evaluation, records: list[Row
     }
 
 
+def measure_default_translator(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the same with the search by default, and BLEU of the validation pairs, also of greedy search."""
+    splits = run.task.read(lambda text: None)
+    valid = [pair._asdict() for pair in splits.valid]
+    found = {beam: run.evaluate(valid, options={"beam_size": beam}).metrics["bleu"] for beam in (1, 5)}
+    chosen = {"valid_bleu": found[5], "valid_bleu_greedy": found[1]}
+    return {**measure_translator(run, evaluation, records, search={}), **chosen}
+
+
 def alignment_entropy(predictions: list[Prediction]) -> float | None:
     """Return the mean entropy, in nats, of a generated token's attention over the source; None without attention."""
     rows = [one.trace.alignment() for one in predictions if one.trace is not None and one.trace.attentions]
@@ -87,8 +100,10 @@ def alignment_entropy(predictions: list[Prediction]) -> float | None:
 
 def translation_table(rows: list[Row]) -> str:
     """Return the rows of translators, with sacrebleu's signatures below."""
-    head = ["model", "BLEU", "BLEU, lower-cased", "chrF", "perplexity", "entropy", "minutes", "epochs", "s / epoch",
-            "tokens/s trained", "tokens/s decoded", "seed"]  # fmt: skip
+    chosen = any("valid_bleu" in row for row in rows)
+    head = ["model", "BLEU", "BLEU, lower-cased", "chrF", "perplexity", "entropy",
+            *(["validation BLEU", "greedy"] if chosen else []), "minutes", "epochs", "s / epoch", "tokens/s trained",
+            "tokens/s decoded", "seed"]  # fmt: skip
     lines = []
     for row in rows:
         nats = "" if row["alignment_entropy"] is None else f"{row['alignment_entropy']:.2f}"
@@ -97,7 +112,8 @@ def translation_table(rows: list[Row]) -> str:
             f"{row[name]:.2f}{interval_cell(row, name)}" for name in ("bleu", "bleu_lower", "chrf", "perplexity")
         ]
         speeds = [f"{speed:,.0f}" for speed in (_trained_per_second(row), row["tokens_per_second_decoded"])]
-        cells = [row["name"], *metrics, nats, f"{row['minutes']:.1f}", str(row["epochs"]), each, *speeds]
+        valid = [f"{row[name]:.2f}" for name in ("valid_bleu", "valid_bleu_greedy") if chosen]
+        cells = [row["name"], *metrics, nats, *valid, f"{row['minutes']:.1f}", str(row["epochs"]), each, *speeds]
         lines.append([*cells, str(row["seed"])])
     kinds = ("bleu_signature", "bleu_lower_signature", "chrf_signature")
     signatures = sorted({row[kind] for row in rows for kind in kinds})
@@ -524,7 +540,8 @@ def memory_table(rows: list[Row]) -> str:
             metrics = [f"{at['wrong_bits']:.2f}", f"{at['of_bits']:.0f}", f"{at['bits']:.2f}", best]
             further = [f"{row['minutes']:.1f}", f"{row.get('batch_size', 16) * row['steps']:,}", str(row["seed"])]
             name = [row["problem"], MODEL_NAMES[row["model"]]] if number == 0 else ["", ""]
-            lines.append([*name, length, *metrics, f"{at['perfect']:.0%}", *(further if number == 0 else [""] * 3)])
+            perfect = share_cell([at["perfect"]], at["sequences"], 1)
+            lines.append([*name, length, *metrics, perfect, *(further if number == 0 else [""] * 3)])
     return markdown(head, lines)
 
 
@@ -557,7 +574,7 @@ def language_table(rows: list[Row]) -> str:
             f"{row['steps']:,}",
             f"{row['count_trained'] / 1e6:.2f}",
             f"{row['parameters'] / 1e6:.2f}",
-            f"{row['nats']:.4f}",
+            f"{row['nats']:.4f}{interval_cell(row, 'nats', digits=3)}",
             f"{row['bits_per_byte']:.4f}",
         ]
         for row in rows

@@ -8,11 +8,13 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 
+import foci
 from foci.tasks import TASKS
 from foci.tasks.frame.config import configure, put, read_toml
 from foci.tasks.frame.task import find
@@ -249,10 +251,16 @@ def test_every_row_has_a_command_that_selects_it(recipes, monkeypatch):
         whole = program.RECIPES[name].variants
         needed = {one for job in jobs if (one := whole[job.name].init_from) is not None}
         assert needed <= {job.name for job in jobs}  # what a row starts from is trained by its command
-    from benchmarks.shakespeare import ROWS
+    from benchmarks import shakespeare
 
-    for line in (line for line in text.splitlines() if "benchmarks.shakespeare --only" in line):
-        assert shlex.split(line.split("`")[1])[4] in ROWS
+    named = {shakespeare.PLAIN: "foci", "foci": "foci"}  # one command trains both
+    found = re.findall(r"^- (.*?): `python -m benchmarks.shakespeare (.*?)`, stopped by", text, flags=re.MULTILINE)
+    for name, options in found:
+        asked = shakespeare.parser().parse_args(shlex.split(options))
+        assert asked.only == [named.get(name, name.removeprefix(shakespeare.QUARTER))]
+        assert (asked.seconds is None) == (name in named)
+    commands = [line for line in text.splitlines() if re.match(r"- .*: `", line)]
+    assert len(lines) + len(found) == len(commands)
     monkeypatch.setattr(report, "RESULTS", ROOT / "recipes" / "results")
     for name, recipe in program.RECIPES.items():
         rows = {(row["name"], row["seed"]) for row in report.rows_of(name) if row["name"] in recipe.variants}
@@ -272,8 +280,9 @@ def test_a_row_that_the_clock_stopped_says_so_and_is_not_in_the_readme(recipes, 
         r"- (.*): `.*\*\*stopped by the clock", (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     )
     assert {"Transformer tiny", "ngrams, ntm"} <= {*stopped}
+    (translated,) = map(json.loads, (ROOT / "recipes/results/multi30k.jsonl").read_text().splitlines())
     for readme in ("README.md", "README.zh-CN.md"):
-        assert "Multi30k" not in (ROOT / readme).read_text(encoding="utf-8").split("## ")[3]
+        assert f"BLEU {translated['bleu']:.1f}" not in (ROOT / readme).read_text(encoding="utf-8").split("## ")[3]
 
 
 def test_intervals_hold_what_they_should():
@@ -295,6 +304,38 @@ def test_intervals_hold_what_they_should():
         low, high = intervals.of_parts(sum(parts) / 10, parts)
         held += low <= 20.0 <= high
     assert 0.92 <= held / 400 <= 0.98
+
+
+def test_one_text_has_an_interval_by_its_tenths(recipes, tmp_path):
+    from recipes import intervals
+
+    _, runner, *_ = recipes
+    foci.train("generate", find("generate").Config.smallest, out=tmp_path / "run", log=lambda text: None)
+    run = foci.load(tmp_path / "run")
+    text = "".join(chr(97 + number * number % 23) for number in range(137))
+    metrics = run.evaluate([{"text": text}]).metrics
+    places = pairwise([0, 13, 27, 41, 54, 68, 82, 95, 109, 123, 137])
+    parts = [run.evaluate([{"text": text[begin:end]}]).metrics["nats"] for begin, end in places]
+    found = runner.measure_intervals(run, ("nats",), metrics, [{"text": text}], {})
+    assert found == {"nats": intervals.of_parts(metrics["nats"], parts)}
+    assert runner.measure_intervals(run, ("nats",), metrics, [{"text": text}] * 19, {}) == {}  # too few for ten parts
+
+
+def test_a_row_without_its_interval_says_so(recipes, monkeypatch, tmp_path):
+    program, runner, *_ = recipes
+    stub(program, monkeypatch, ["a"])
+    monkeypatch.setitem(program.RECIPES, "memorize", replace(program.RECIPES["memorize"], intervals=("f1", "bleu")))
+    for found, said in (
+        ({"f1": (1.0, 2.0), "bleu": (1.0, 2.0)}, ""),
+        ({"f1": (1.0, 2.0)}, "no interval of bleu; "),
+        (None, "no interval of f1, bleu; "),
+    ):
+        row = {"seed": 0, **({} if found is None else {"intervals": found})}
+        monkeypatch.setattr(runner, "run", lambda *given, row=row: row)
+        run(program, monkeypatch, "memorize")
+        text = (tmp_path / "docs/results.md").read_text()
+        assert ("no interval" in text.split("## A")[1]) == bool(said)
+        assert f"--out runs`; {said}20" in text
 
 
 def test_the_comparison_stands_in_the_order_of_its_models(recipes):

@@ -105,10 +105,10 @@ def test_longer_strings_are_measured(speech, tmp_path):
     from recipes.speech_tables import longer_table, measure_longer
 
     texts = ["E T", "T E", "T T", "E E"] * 3
-    for part in ("times1", *(f"times{factor}" for factor in speech.LONGER)):
+    for part in (f"times{factor}" for factor in speech.STRINGS):
         lines = [{"audio": f"morse/{number}:{text}", "text": text} for number, text in enumerate(texts)]
         (tmp_path / f"{part}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    ends = {f"times{factor}": [[0.5, 60.0]] * len(texts) for factor in (1, *speech.LONGER)}
+    ends = {f"times{factor}": [[0.5, 60.0]] * len(texts) for factor in speech.STRINGS}
     (tmp_path / speech.TIMES).write_text(json.dumps(ends), encoding="utf-8")
     paths = dict.fromkeys(("path", "valid", "test"), str(tmp_path / "times1.jsonl"))
     tables = {**find("transcribe").Config.smallest, "data": paths, "tokenizer": {"kind": "words"}}
@@ -116,7 +116,7 @@ def test_longer_strings_are_measured(speech, tmp_path):
     foci.train("transcribe", tables, out=tmp_path / "run", log=lambda text: None)
     run = foci.load(tmp_path / "run")
     row = measure_longer(run, run.evaluate(), None)
-    factors = {"1", *map(str, speech.LONGER)}
+    factors = {*map(str, speech.STRINGS)}
     assert {*row["wer_by_length"]} == {*row["found_by_length"]} == factors
     assert all(0 <= share <= 1 for share in row["found_by_length"].values())
     assert "| a | " in longer_table([{**row, "name": "a", "minutes": 1.0, "seed": 0}])
