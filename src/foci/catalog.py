@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from foci.errors import unknown_name
+from foci.functional.rotary_options import Rotary
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.heads import MultiHeadAttention, MultiStepAttention
 from foci.mechanisms.memory import NeuralTuringMemory
@@ -195,9 +196,33 @@ MECHANISMS: dict[str, Card] = {
             "grouped": _GROUPED,
             "multi_query": {"num_key_heads": 1},
             "rotary": {"model_dim": 12, "rotary": True},
+            "rotary_half": {"head_dim": 10, "rotary": Rotary(base=100.0, layout="half", rotated_dim=6)},
+            "rotary_linear": {"head_dim": 6, "rotary": Rotary(scaling="linear", factor=3.0)},
+            "rotary_ntk": {"head_dim": 6, "rotary": Rotary(layout="half", scaling="ntk", factor=3.0)},
+            "rotary_yarn": {
+                "head_dim": 6,
+                "rotary": Rotary(base=50.0, scaling="yarn", factor=3.0, original_length=97, beta_fast=7.0),
+            },
+            "rotary_llama3": {
+                "head_dim": 6,
+                "rotary": Rotary(base=50.0, layout="half", scaling="llama3", factor=3.0, original_length=23),
+            },
             "alibi": {"alibi": True},
             "alibi_causal": {"alibi": True, "causal": True},
+            "t5": {"relative": "t5"},
+            "t5_causal": {"relative": "t5", "causal": True},
+            "shaw": {"relative": "shaw"},
+            "transformer_xl": {"relative": "transformer_xl"},
+            "head_dim": {"head_dim": 5},
             "qk_norm": {"qk_norm": True},
+            "qk_norm_rms": {"qk_norm": "rms", "norm_epsilon": 0.01},
+            "qk_norm_layer": {"qk_norm": "layer"},
+            "scale": {"scale": 0.7},
+            "score_cap": {"score_cap": 1.5},
+            "sink": {"sink": "learned"},
+            "off_by_one": {"sink": "zero"},
+            "gate": {"gate": "elementwise"},
+            "gate_headwise": {"gate": "headwise"},
             "cosine": {"score": "cosine"},
             "sparsemax": {"normalize": "sparsemax"},
             "grouped_sparsemax": {**_GROUPED, "normalize": "sparsemax"},
@@ -205,6 +230,19 @@ MECHANISMS: dict[str, Card] = {
             "grouped_keep_weights": {**_GROUPED, "keep_weights": True},
             "dropout": _VARIANTS["dropout"],
             "without_bias": {"bias": False},
+            "output_bias": {"bias": False, "output_bias": True},
+            "modern": {
+                **_GROUPED,
+                "head_dim": 4,
+                "causal": True,
+                "window": (3, 0),
+                "rotary": Rotary(layout="half"),
+                "qk_norm": "rms",
+                "score_cap": 5.0,
+                "sink": "learned",
+                "gate": "elementwise",
+                "bias": False,
+            },
         },
     ),
     "multi_step": Card(

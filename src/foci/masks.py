@@ -167,6 +167,17 @@ def clear_source(
     return cleared, cleared if value is key else clear_unreadable(value, readers)
 
 
+def clear_query(query: Float[Tensor, "B L D"], mask: Tensor | None) -> Float[Tensor, "B L D"]:
+    """Return the queries with zeros where they may read nothing; a mask of a wrong shape is reported elsewhere."""
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.device != query.device:
+        return query
+    if mask.dim() not in (3, 4) or mask.shape[-2] not in (1, query.shape[1]):
+        return query
+    reads = mask.any(dim=-1)
+    reads = reads.any(dim=1) if mask.dim() == 4 else reads  # with any head
+    return query.masked_fill(~reads.unsqueeze(-1), 0.0) if reads.shape[0] in (1, query.shape[0]) else query
+
+
 def masked_softmax(scores: Float[Tensor, "... S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... S"]:
     """Softmax over the positions that may be read; a row that may read nothing gets zeros, never NaN."""
     if mask is None:

@@ -90,7 +90,8 @@ def test_checkpoint(case, around):
     with AROUND[around](run.module):
         for reentrant in (True, False):
             found = values_and_gradients(partial(checkpoint, run, use_reentrant=reentrant))
-            torch.testing.assert_close(found, expected)
+            # The first pass of the reentrant form is without gradients, and may round as another kernel does.
+            torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("around", AROUND)

@@ -57,9 +57,12 @@ ALIGNED = {
     case
     for case in ATTEND_CASES
     if option(case, "focus") in ("causal", "sliding_window")
-    or any(option(case, name) for name in ("causal", "window", "rotary", "alibi"))
+    or any(option(case, name) for name in ("causal", "window", "rotary", "alibi", "relative"))
 }
 """Cases aligned at the last key: what a query attends to depends on the number of keys."""
+
+SINKS = {case for case in ATTEND_CASES if option(case, "sink")}
+"""Cases whose weights may sum to less than 1."""
 
 ORDERED = ALIGNED | LOCAL | {c for c in ATTEND_CASES if option(c, "score") in ("location", "location_aware")} | {"crf"}
 """Cases that depend on positions: permuting the keys may change more than the order of the weights."""

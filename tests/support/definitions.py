@@ -10,6 +10,8 @@ import torch
 from cases import option
 from torch import Tensor, nn
 
+from foci.functional.rotary_options import Rotary
+
 NORMALIZERS = {
     "softmax": lambda scores: scores.exp() / scores.exp().sum(),
     "sigmoid": lambda scores: scores.sigmoid() / scores.sigmoid().sum(),
@@ -98,7 +100,7 @@ def _multi_head(
     case: str, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, readable: Tensor
 ) -> tuple[Tensor, Tensor]:
     heads, key_heads = module.num_heads, module.num_key_heads
-    size = module.model_dim // heads
+    size = option(case, "head_dim") or module.model_dim // heads
     queries, keys = query.shape[1], key.shape[1]
     distance = (torch.arange(queries).unsqueeze(1) + keys - queries) - torch.arange(keys)  # own place − cell
     readable = (readable if readable.dim() == 4 else readable.unsqueeze(1)).expand(-1, heads, -1, -1)
@@ -107,46 +109,125 @@ def _multi_head(
     if option(case, "window"):
         left, right = option(case, "window")
         readable = readable & (distance <= left) & (distance >= -right)
+    scale = option(case, "scale", 1 / math.sqrt(size))
     outputs, weights = [], []
     for head in range(heads):
         group = head // (heads // key_heads)
         q = module.query_layer(query)[..., head * size : (head + 1) * size]
         k = module.key_layer(key)[..., group * size : (group + 1) * size]
         v = module.value_layer(value)[..., group * size : (group + 1) * size]
-        if option(case, "qk_norm"):
-            q, k = (x / (x.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt() for x in (q, k))
+        q, k = _normed(case, q, module.query_norm), _normed(case, k, module.key_norm)
         if option(case, "rotary"):
-            q, k = _turned(q, keys - queries), _turned(k, 0)
+            how = option(case, "rotary")
+            q, k = _turned(q, keys - queries, how), _turned(k, 0, how)
         if option(case, "score") == "cosine":
             scores = q @ k.mT / (q.norm(dim=-1).unsqueeze(-1) * k.norm(dim=-1).unsqueeze(-2))
         else:
-            scores = q @ k.mT / math.sqrt(size)
+            scores = q @ k.mT * scale
+        if option(case, "score_cap"):
+            scores = option(case, "score_cap") * torch.tanh(scores / option(case, "score_cap"))
         if option(case, "alibi"):
             scores = scores - 2.0 ** (-8 * (head + 1) / heads) * distance.abs()
-        weights.append(torch.stack([_rows(case, s, may) for s, may in zip(scores, readable[:, head])]))
-        outputs.append(weights[-1] @ v)
+        if option(case, "relative"):
+            scores = scores + _relative_bias(case, module.relative, head, q, k, distance) * scale
+        sink = None if option(case, "sink") is None else module.sink[head]
+        weights.append(torch.stack([_rows(case, s, may, sink) for s, may in zip(scores, readable[:, head])]))
+        read = weights[-1] @ v
+        if option(case, "relative") == "shaw":  # Shaw, eq. 3
+            read = read + torch.einsum("bls,lsd->bld", weights[-1], _by_distance(module.relative.value_table, distance))
+        if option(case, "gate") == "elementwise":
+            read = read * torch.sigmoid(module.gate_layer(query)[..., head * size : (head + 1) * size])
+        elif option(case, "gate") == "headwise":
+            read = read * torch.sigmoid(module.gate_layer(query)[..., head : head + 1])
+        outputs.append(read)
     output = module.output_layer(torch.cat(outputs, dim=-1))
     nothing = ~readable.any(dim=-1).any(dim=1)  # in none of the heads
     return output.masked_fill(nothing.unsqueeze(-1), 0.0), torch.stack(weights, dim=1)
 
 
-def _turned(vectors: Tensor, start: int) -> Tensor:
+def _normed(case: str, vectors: Tensor, norm: nn.Module | None) -> Tensor:
+    kind = option(case, "qk_norm")
+    if not kind:
+        return vectors
+    if kind == "layer":
+        vectors = vectors - vectors.mean(dim=-1, keepdim=True)
+    normed = vectors / (vectors.square().mean(dim=-1, keepdim=True) + option(case, "norm_epsilon", 1e-6)).sqrt()
+    if kind is True:
+        return normed
+    return normed * norm.weight + (norm.bias if kind == "layer" else 0.0)
+
+
+def _turned(vectors: Tensor, start: int, how: Rotary | bool) -> Tensor:
     """RoFormer, eq. 15: each pair of features rotated by an angle that grows with the position."""
-    turned = torch.empty_like(vectors)
+    how = Rotary() if how is True else how
+    turned, dim = vectors.clone(), how.rotated_dim or vectors.shape[2]
+    magnitude = 0.1 * math.log(how.factor) + 1 if how.scaling == "yarn" else 1.0
     for place in range(vectors.shape[1]):
-        for pair in range(0, vectors.shape[2], 2):
-            angle = (start + place) / 10000 ** (pair / vectors.shape[2])
-            even, odd = vectors[:, place, pair], vectors[:, place, pair + 1]
-            turned[:, place, pair] = even * math.cos(angle) - odd * math.sin(angle)
-            turned[:, place, pair + 1] = even * math.sin(angle) + odd * math.cos(angle)
+        for pair in range(dim // 2):
+            angle = (start + place) * _rate(how, pair, dim)
+            one, other = (pair, pair + dim // 2) if how.layout == "half" else (2 * pair, 2 * pair + 1)
+            x, y = vectors[:, place, one], vectors[:, place, other]
+            turned[:, place, one] = magnitude * (x * math.cos(angle) - y * math.sin(angle))
+            turned[:, place, other] = magnitude * (x * math.sin(angle) + y * math.cos(angle))
     return turned
 
 
-def _rows(case: str, scores: Tensor, readable: Tensor) -> Tensor:
-    """Each row of scores ``(L, S)`` normalized over the cells it may read; 0 elsewhere."""
+def _rate(how: Rotary, pair: int, dim: int) -> float:
+    """The angle per position of a pair; for YaRN and Llama 3 its share of what is kept goes down with its turns."""
+    if how.scaling == "ntk":
+        return (how.base * how.factor ** (dim / (dim - 2))) ** (-2 * pair / dim)
+    rate = how.base ** (-2 * pair / dim)
+    if how.scaling == "none":
+        return rate
+    kept = 0.0
+    if how.scaling == "llama3":
+        kept = (how.original_length * rate / (2 * math.pi) - 1) / (4 - 1)
+    elif how.scaling == "yarn":
+        first, last = (
+            dim * math.log(how.original_length / (2 * math.pi * turns)) / (2 * math.log(how.base))
+            for turns in (how.beta_fast, 1)
+        )
+        first, last = max(math.floor(first), 0), min(math.ceil(last), dim - 1)
+        kept = 1 - (pair - first) / (last - first)
+    kept = min(max(kept, 0.0), 1.0)
+    return kept * rate + (1 - kept) * rate / how.factor
+
+
+def _by_distance(table: Tensor, distance: Tensor) -> Tensor:
+    """Shaw's vector ``(L, S, K)`` of each distance, clipped to what the table has."""
+    reach = len(table) // 2
+    rows = [[table[reach + max(-reach, min(reach, -int(one)))] for one in row] for row in distance]
+    return torch.stack([torch.stack(row) for row in rows])
+
+
+def _relative_bias(case: str, relative: nn.Module, head: int, q: Tensor, k: Tensor, distance: Tensor) -> Tensor:
+    """What is added to ``q · k`` of one head."""
+    kind = option(case, "relative")
+    if kind == "shaw":
+        return torch.einsum("bld,lsd->bls", q, _by_distance(relative.key_table, distance))
+    if kind == "t5":  # distances below a quarter, or half, of the 32 buckets have one each
+        far = 0 if option(case, "causal") else 16
+        buckets = [[max(int(one), 0) if far == 0 or one >= 0 else far - int(one) for one in row] for row in distance]
+        assert max(map(max, buckets)) < far + 8 + (8 if far == 0 else 0)
+        return relative.table[torch.tensor(buckets), head] * math.sqrt(q.shape[-1])
+    size, model_dim = q.shape[-1], relative.layer.in_features
+    place = torch.empty(*distance.shape, size, dtype=q.dtype)
+    for i, row in enumerate(distance.tolist()):
+        for j, steps in enumerate(row):
+            angles = [steps / 10000 ** ((d - d % 2) / model_dim) for d in range(model_dim)]
+            waves = torch.tensor([math.cos(a) if d % 2 else math.sin(a) for d, a in enumerate(angles)], dtype=q.dtype)
+            place[i, j] = relative.layer.weight[head * size : (head + 1) * size] @ waves
+    return torch.einsum("bld,lsd->bls", q + relative.position_bias[head], place) + (
+        k @ relative.content_bias[head]
+    ).unsqueeze(1)
+
+
+def _rows(case: str, scores: Tensor, readable: Tensor, sink: Tensor | None = None) -> Tensor:
+    """Each row of scores ``(L, S)`` normalized over the cells it may read, and over the sink; 0 elsewhere."""
     normalize = NORMALIZERS[option(case, "normalize", "softmax")]
     weights = torch.zeros_like(scores)
     for row, cells in enumerate(readable):
         if cells.any():
-            weights[row, cells] = normalize(scores[row, cells])
+            read = scores[row, cells]
+            weights[row, cells] = normalize(read if sink is None else torch.cat([read, sink.view(1)]))[: len(read)]
     return weights

@@ -33,7 +33,7 @@ from foci.masks import clear_unreadable
 from foci.names import DotScoreName, NormalizerName
 from foci.outputs import AttentionOutput
 from foci.recording.recorder import recordable
-from foci.tracing import is_traced, known_true
+from foci.tracing import is_traced, is_watched, known_true
 from foci.weights import Weights
 from foci.weights.sources import scores_shape
 
@@ -187,7 +187,9 @@ def attend_dots(
     """
     if mask is not None or bias is not None:
         mask, bias = mask_and_bias(mask, bias, scores_shape(query, key), query.device)
-    if score_cap is not None or sink is not None or read_also is not None:
+    # Under a transform torch does not see that a bias wants a gradient, which its fused kernel does not have.
+    without_kernel = bias is not None and is_watched(bias) and not is_traced()
+    if score_cap is not None or sink is not None or read_also is not None or without_kernel:
         source = FusedSoftmax(
             query if own else _lasting(query),
             key if own else _lasting(key),

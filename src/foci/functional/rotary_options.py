@@ -35,11 +35,13 @@ _OPTIONAL: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Rotary(Options):
     """How rotary positions turn the features of query and key.
 
     Example:
+        >>> Rotary(base=100.0)
+        Rotary(base=100.0)
         >>> Rotary(base=100.0).rates(4)
         (1.0, 0.1)
         >>> Rotary(layout="half", scaling="linear", factor=2.0).rates(2)
@@ -92,6 +94,10 @@ class Rotary(Options):
                     f"{owner}: {field.name} is {value!r} with scaling {self.scaling!r}, expected it to be left out: it "
                     "has no effect."
                 )
+
+    def __repr__(self) -> str:
+        changed = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
+        return f"Rotary({', '.join(f'{name}={getattr(self, name)!r}' for name in changed)})"
 
     def turned_dim(self, head_dim: int) -> int:
         """Return how many of a head's features are turned, or raise if that is not possible."""

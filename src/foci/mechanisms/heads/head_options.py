@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import get_args
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from foci.errors import ConfigError, unknown_name
 from foci.functional.mean_square import EPSILON
@@ -80,6 +81,14 @@ def norm_of(qk_norm: bool | str, size: int, epsilon: float) -> nn.Module | None:
             f"MultiHeadAttention: norm_epsilon is {epsilon} with qk_norm {qk_norm}, expected qk_norm='rms' or 'layer'."
         )
     return None
+
+
+def sink_of(sink: str | None, num_heads: int) -> Tensor | None:
+    """Return the score of each head's position that holds nothing; None without one."""
+    if sink is None:
+        return None
+    zeros = torch.zeros(num_heads)
+    return nn.Parameter(zeros) if sink == "learned" else nn.Buffer(zeros, persistent=False)
 
 
 def relative_of(

@@ -40,9 +40,9 @@ from foci.functional.mean_square import EPSILON, unit_mean_square
 from foci.functional.own_parts import own_scores
 from foci.functional.positions import PLAIN, alibi_bias, alibi_slopes, rotary
 from foci.functional.rotary_options import Rotary
-from foci.masks import clear_source
+from foci.masks import clear_query, clear_source
 from foci.mechanisms.heads.cache import AnyCache, KeyValueCache, PreallocatedCache, SlidingCache
-from foci.mechanisms.heads.head_options import check_options, head_sizes, norm_of, relative_of, rotary_of
+from foci.mechanisms.heads.head_options import check_options, head_sizes, norm_of, relative_of, rotary_of, sink_of
 from foci.mechanisms.heads.readable import new_columns, readable, start_of
 from foci.mechanisms.heads.relative import (
     Distances,
@@ -177,10 +177,7 @@ class MultiHeadAttention(nn.Module):
         self.gate_layer = None
         if gate is not None:
             self.gate_layer = nn.Linear(model_dim, inner if gate == "elementwise" else num_heads, bias=bias)
-        self.sink: Tensor | None = None
-        if sink is not None:
-            zeros = torch.zeros(num_heads)
-            self.sink = nn.Parameter(zeros) if sink == "learned" else nn.Buffer(zeros, persistent=False)
+        self.sink: Tensor | None = sink_of(sink, num_heads)
         self.relative = relative_of(relative, model_dim, num_heads, self.head_dim, causal=causal)
 
     @classmethod
@@ -291,8 +288,10 @@ class MultiHeadAttention(nn.Module):
         check_shape("MultiHeadAttention", "query", query, "batch", "query", self.model_dim)
         check_together("MultiHeadAttention", query=query, value=memory.value)
         query, _ = expand_query("MultiHeadAttention", query, memory.key, memory.value)
-        projected = self.project_query(query)
         key, value, mask = memory.key, memory.value, memory.mask
+        if self.query_norm is not None:
+            query = clear_query(query, mask)  # a norm's gradient by a query that overflows in it would be NaN
+        projected = self.project_query(query)
         past: int | Tensor = 0 if state is None else start_of(state, key)
         if self.rotary is not None:
             projected = rotary(projected, start=past + (key.shape[2] - projected.shape[2]), how=self.rotary)

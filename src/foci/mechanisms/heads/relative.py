@@ -46,7 +46,8 @@ def distances(L: int, S: int, device: torch.device | None = None) -> Distances:
                  [-2, -1,  0]]])
     """
     own = torch.arange(L, device=device).unsqueeze(1) + (S - L)
-    return Distances((torch.arange(S, device=device) - own).unsqueeze(0), 1 - S, L - 1)
+    # Without queries or keys there is no distance, and 0 lies between these bounds.
+    return Distances((torch.arange(S, device=device) - own).unsqueeze(0), min(0, 1 - S), max(0, L - 1))
 
 
 @runtime_checkable
