@@ -183,7 +183,8 @@ class SlidingCache(NamedTuple):
         """Append the keys and values of the next positions, and drop as many of the oldest ones."""
         L, width = key.shape[2], self.key.shape[2]
         key, value = torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2)
-        state = SlidingCache(key[:, :, L:], value[:, :, L:], self.length + L)
+        # In memory of their own: a view would keep what is dropped, and its strides would compile once more.
+        state = SlidingCache(key[:, :, L:].contiguous(), value[:, :, L:].contiguous(), self.length + L)
         filled = torch.arange(width + L, device=key.device) >= width - self.start
         return Extended(state, key, value, filled[:, None, None])
 
@@ -191,16 +192,16 @@ class SlidingCache(NamedTuple):
         """Return the mask: its last columns are the new positions."""
         return mask
 
-    def fit(self, mask: Tensor, new: int) -> Tensor:
-        """Return the slots' columns of a mask over all positions so far."""
-        slots, columns = self.key.shape[2] + new, mask.shape[-1]
+    def fit(self, name: str, table: Tensor, new: int) -> Tensor:
+        """Return the slots' columns of a mask or a bias over all positions so far."""
+        slots, columns = self.key.shape[2] + new, table.shape[-1]
         if columns == 1 and slots != 1:
-            return mask
+            return table
         if self.length.device.type == "cpu" and not is_traced() and self.length.numel():
             longest = int(self.length.max()) + new
             if columns != longest:
                 raise ShapeError(
-                    f"MultiHeadAttention: mask has {columns} keys, expected {longest}: the {longest - new} positions "
+                    f"MultiHeadAttention: {name} has {columns} keys, expected {longest}: the {longest - new} positions "
                     f"so far, dropped ones included, and {new} new ones."
                 )
-        return F.pad(mask, (max(0, slots - columns), 0))[..., -slots:]
+        return F.pad(table, (max(0, slots - columns), 0))[..., -slots:]

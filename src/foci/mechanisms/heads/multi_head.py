@@ -43,7 +43,7 @@ from foci.functional.rotary_options import Rotary
 from foci.masks import clear_query, clear_source
 from foci.mechanisms.heads.cache import AnyCache, KeyValueCache, PreallocatedCache, SlidingCache
 from foci.mechanisms.heads.head_options import check_options, head_sizes, norm_of, relative_of, rotary_of, sink_of
-from foci.mechanisms.heads.readable import new_columns, readable, start_of
+from foci.mechanisms.heads.readable import clear_new, readable, start_of
 from foci.mechanisms.heads.relative import (
     Distances,
     RelativeBias,
@@ -251,11 +251,13 @@ class MultiHeadAttention(nn.Module):
             value: the values.
             mask: which query may attend to which key.
             state: a cache, from `empty_cache` or the previous call.
-            bias: numbers added to the scores, ``(B, H, L, S)`` or ``(B, L, S)``, each axis of that size or 1.
+            bias: numbers added to the scores, ``(B, H, L, S)`` or ``(B, L, S)``, each axis of that size or 1; with a
+                cache, its keys are those of a mask.
         """
-        own_mask = mask if mask is None or state is None else new_columns(state, mask, key)
-        memory = self.prepare(key, value, own_mask)
-        return self.read(query, memory if own_mask is mask else memory._replace(mask=mask), state, bias=bias)
+        if state is None:
+            return self.read(query, self.prepare(key, value, mask), bias=bias)
+        key, value = clear_new(state, key, value, mask)
+        return self.read(query, self.prepare(key, value)._replace(mask=mask), state, bias=bias)
 
     def prepare(
         self,
@@ -298,8 +300,9 @@ class MultiHeadAttention(nn.Module):
             key = rotary(key, start=past, how=self.rotary)
         slots = distance = None
         if state is not None:
-            if isinstance(state, SlidingCache) and mask is not None:
-                mask = state.fit(mask, key.shape[2])
+            if isinstance(state, SlidingCache):
+                mask = None if mask is None else state.fit("mask", mask, key.shape[2])
+                bias = None if bias is None else state.fit("bias", bias, key.shape[2])
             state, key, value, slots, distance = state.extend(key, value)
         window = causal_window(self.window) if self.causal else self.window
         cached = key.shape[2] - memory.key.shape[2]

@@ -11,6 +11,7 @@ from torch import Tensor
 from foci.checks import check_mask
 from foci.errors import ShapeError
 from foci.functional.attend import Window, combine, mask_and_bias, reads_own_key
+from foci.masks import clear_source
 from foci.mechanisms.heads.cache import AnyCache, KeyValueCache, PreallocatedCache, SlidingCache
 from foci.mechanisms.heads.relative import Distances
 from foci.weights.sources import scores_shape
@@ -81,10 +82,19 @@ def readable(
     return Readable(mask, window, bias, reach)
 
 
-def new_columns(state: AnyCache, mask: Any, key: Any) -> Any:
-    """Return the mask of the new positions; what is no mask is passed on to the checks."""
-    fits = isinstance(mask, Tensor) and isinstance(key, Tensor) and mask.dtype == torch.bool and mask.dim() in (3, 4)
-    return state.covering(mask, key.shape[1]) if fits and hasattr(state, "covering") and key.dim() == 3 else mask
+def clear_new(state: AnyCache, key: Tensor, value: Tensor | None, mask: Any) -> tuple[Tensor, Tensor | None]:
+    """Return the new keys and values of a cache without the NaN and infinities that these queries may not read.
+
+    Numbers stay, since later queries may read what these may not. What is no mask is reported by later checks.
+    """
+    is_mask = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() in (3, 4)
+    sources = [one for one in (key, value) if one is not None]
+    fit = all(isinstance(one, Tensor) and one.dim() == 3 and one.shape[1] == key.shape[1] for one in sources)
+    if not is_mask or not fit or not hasattr(state, "covering"):
+        return key, value
+    cleared = clear_source(key, sources[-1], state.covering(mask, key.shape[1]))
+    key, last = (torch.where(one.isfinite(), one, zeroed) for one, zeroed in zip((key, sources[-1]), cleared))
+    return key, None if value is None else last
 
 
 def start_of(state: AnyCache, key: Tensor) -> int | Tensor:
