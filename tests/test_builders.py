@@ -22,7 +22,7 @@ def test_a_misspelled_part_is_a_type_error() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'general'"):
         foci.Attention(3, 5, score="genral")  # type: ignore[arg-type]
     with pytest.raises(UnknownNameError, match="Did you mean 'entmax15'"):
-        foci.Attention(3, 5, normalize="entmax")  # type: ignore[arg-type]
+        foci.Attention(3, 5, normalize="entmax1")  # type: ignore[arg-type]
     with pytest.raises(UnknownNameError, match="Did you mean 'local_p'"):
         foci.build("additive", query_dim=3, key_dim=5, focus="local-p")  # type: ignore[call-overload]
 
@@ -53,8 +53,10 @@ def test_packages_are_there_after_import_foci() -> None:
 
 
 def test_the_names_of_the_types_are_those_of_the_tables() -> None:
-    assert {*get_args(names.ScoreName)} == SCORES.keys()
-    assert {*get_args(names.NormalizerName)} == NORMALIZERS.keys()
+    assert {*get_args(names.ScoreName)} == {*SCORES, *names.SCORE_ALIASES}
+    assert {*get_args(names.NormalizerName)} == {*NORMALIZERS, *names.NORMALIZER_ALIASES}
+    assert {*get_args(names.ScoreAlias)} == names.SCORE_ALIASES.keys()
+    assert {*get_args(names.NormalizerAlias)} == names.NORMALIZER_ALIASES.keys()
     assert {*get_args(names.FocusName)} == FOCUSES.keys()
     assert {*get_args(names.NormName)} == NORMS.keys()
     assert {*get_args(Focus)} < FOCUSES.keys()

@@ -21,7 +21,7 @@ from foci.mechanisms.pair import AttentionOverAttention, WordByWord
 from foci.mechanisms.pool import AttentionPool, HierarchicalPool
 from foci.mechanisms.structured import CRF
 from foci.mechanisms.visual import CBAM, EfficientChannel, SpatialAttention, SqueezeExcitation
-from foci.names import Family
+from foci.names import SCORE_ALIASES, Family
 
 _ARCHIVES = {"arXiv": "https://arxiv.org/abs/", "ACL": "https://aclanthology.org/", "doi": "https://doi.org/"}
 
@@ -290,11 +290,7 @@ MECHANISMS: dict[str, Card] = {
 }
 
 ALIASES = {
-    "bahdanau": "additive",
-    "mlp": "additive",
-    "luong": "general",
-    "bilinear": "general",
-    "chorowski": "location_aware",
+    **SCORE_ALIASES,
     "vaswani": "multi_head",
     "transformer": "multi_head",
     "reinforce": "hard",

@@ -9,17 +9,35 @@ description: help, settings and docs are generated from it.
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from foci.errors import ConfigError, check_positive, check_share, check_sizes, unknown_name
+from foci.names import NORMALIZER_ALIASES, SCORE_ALIASES, settled
 
 Value = TypeVar("Value")
 
 LARGEST = 1e9
 """No option of a model is larger that is not a whole number."""
+
+_ALIASES = {"score": SCORE_ALIASES, "normalize": NORMALIZER_ALIASES}
+"""Options whose value may be an alias; they keep the name itself."""
+
+
+class _NotInSettings:
+    """Has pydantic refuse all objects: a run is described by texts and numbers, which a part of one's own is not."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.is_instance_schema(cls)
+
+
+OwnPart = Annotated[Callable[..., Any], _NotInSettings]
+"""A part of attention of one's own, a function or a module that fulfils a protocol of `foci.mechanisms.parts`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +49,16 @@ class Options:
 
     def __post_init__(self) -> None:
         owner = type(self).__name__
-        for name, choices in _choices(type(self)).items():  # type: ignore[arg-type]
-            value = getattr(self, name)
-            if value not in choices:
+        for name, (choices, or_own) in _choices(type(self)).items():  # type: ignore[arg-type]
+            value = settled(getattr(self, name), _ALIASES.get(name, {}))
+            object.__setattr__(self, name, value)
+            if or_own and not isinstance(value, str | None):
+                if not callable(value):
+                    raise ConfigError(
+                        f"{owner}: {name} is a {type(value).__name__}, expected a name, or a function or module "
+                        "(docs/your-own-parts.md)."
+                    )
+            elif value not in choices:
                 raise unknown_name(f"{name} of {owner}", value, [choice for choice in choices if choice is not None])
         for field in fields(self):
             name, value = field.name, {field.name: getattr(self, field.name)}
@@ -57,16 +82,18 @@ def check_number(owner: str, name: str, value: Any, *, flag: bool) -> None:
 
 
 @cache
-def _choices(kind: type[Options]) -> dict[str, tuple[Any, ...]]:
-    """Return the values that each field may have whose type lists them."""
+def _choices(kind: type[Options]) -> dict[str, tuple[tuple[Any, ...], bool]]:
+    """Return the values that each field may have whose type lists them, and whether it may be a part of one's own."""
     found = {}
     for name, hint in get_type_hints(kind).items():
         union = get_origin(hint) in (Union, types.UnionType)
         parts = get_args(hint) if union else (hint,)
+        named = tuple(part for part in parts if get_origin(part) is not Callable)
         if get_origin(hint) is not ClassVar and all(
-            get_origin(part) is Literal or part is type(None) for part in parts
+            get_origin(part) is Literal or part is type(None) for part in named
         ):
-            found[name] = tuple(choice for part in parts for choice in (get_args(part) or (None,)))
+            choices = tuple(choice for part in named for choice in (get_args(part) or (None,)))
+            found[name] = (choices, len(named) < len(parts))
     return found
 
 

@@ -33,6 +33,7 @@ import pydantic
 from annotated_types import Ge
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticOmit
 
 from foci.errors import ConfigError, FociError, UnknownNameError, near_names
 
@@ -215,6 +216,7 @@ def _config_error(kind: type[Any], error: ValidationError, origin: str, values: 
         case "value_error" if isinstance(context["error"], FociError):
             return _placed(context["error"], origin, names, first["input"])
     value, same = value_at(values, names), [one for one in every if _named(kind, one["loc"])[0] == names]
+    same = [one for one in same if one["type"] != "is_instance_of"]  # a part of one's own, which no setting is
     if isinstance(value, str) and all(one["type"] == "literal_error" for one in same):
         known = [choice for one in _literals(_hints(table)[names[-1]]) for choice in get_args(one)]
         return UnknownNameError(f"{origin}: {path} is {value!r}, which is not known. {near_names(value, known)}")
@@ -355,6 +357,8 @@ def describe(made: Any, path: str = "") -> Iterator[Setting]:
                 own = one.path == f"{joined}.kind" and len(kinds) > 1
                 yield one._replace(doc=f"{one.doc} One of: {', '.join(kinds)}.") if own else one
         else:
+            if name not in properties:  # an option that takes a part of one's own alone
+                continue
             schema = properties[name]
             choices = [str(choice) for part in _parts(schema) for choice in part.get("enum", ())]
             doc = schema.get("description", "")
@@ -384,7 +388,13 @@ def json_schema(kind: type[Any]) -> dict[str, Any]:
 
 
 class _Described(GenerateJsonSchema):
-    """Adds the text below each field, that of inherited fields included (pydantic itself reads only own ones)."""
+    """Adds the text below each field, that of inherited fields included (pydantic itself reads only own ones).
+
+    Parts of one's own (`foci.options.OwnPart`), which no setting is, are left out.
+    """
+
+    def is_instance_schema(self, schema: Any) -> dict[str, Any]:
+        raise PydanticOmit
 
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:
         made = super().dataclass_schema(schema)

@@ -346,3 +346,9 @@ def test_wrong_shapes_and_options_are_named():
             made(**changes)
     with pytest.raises(UnknownNameError, match="constant"):
         made(initial_memory="constnat")
+
+
+@pytest.mark.parametrize("state", [torch.zeros(2, 13, 7), (1, 2), "state"], ids=["tensor", "tuple", "text"])
+def test_a_state_of_another_mechanism_is_refused(state):
+    with pytest.raises(ConfigError, match=f"state is a {type(state).__name__}, expected a foci.MemoryState"):
+        NeuralTuringMemory(5)(torch.randn(2, 5), state)

@@ -30,7 +30,7 @@ from foci.functional.positions import alibi_bias
 from foci.functional.sample import Drawn, best, categorical, gumbel, hard
 from foci.functional.sparse import entmax15, sparsemax
 from foci.masks import clear_unreadable
-from foci.names import DotScoreName, NormalizerName
+from foci.names import NORMALIZER_ALIASES, SCORE_ALIASES, DotScoreName, NormalizerName, settled
 from foci.outputs import AttentionOutput
 from foci.recording.recorder import recordable
 from foci.tracing import is_traced, is_watched, known_true
@@ -111,6 +111,7 @@ def attend(
         torch.Size([2, 3, 11])
     """
     query, key, value = _broadcast(query, key, value)
+    score, normalize = settled(score, SCORE_ALIASES), settled(normalize, NORMALIZER_ALIASES)
     if causal:
         window = causal_window(window)
     mask, bias = mask_and_bias(mask, bias, scores_shape(query, key), query.device)

@@ -9,6 +9,7 @@ shapes, dtypes, and that no weight falls on a masked position. Nothing is checke
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -32,6 +33,9 @@ OwnScore = Callable[[Tensor, Tensor], Tensor]
 
 OwnNormalizer = Callable[[Tensor, Tensor | None], Tensor | tuple[Tensor, Tensor | None] | Drawn]
 """``(scores, mask) -> weights``; one that samples may also return their log-probability, or `Drawn`."""
+
+_PROTOCOLS = {"score": "Score", "normalizer": "Normalizer", "focus": "Focus", "after": "Stage"}
+"""The protocols of `foci.mechanisms.parts`, by what messages call a part."""
 
 _CHECKED: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
 """The objects that were checked, by their id and what was checked. Nothing is kept on the objects themselves."""
@@ -119,27 +123,29 @@ def check_named_or_takes(kind: str, part: object, names: Collection[str], *argum
 
 def check_takes(kind: str, part: object, *arguments: str) -> None:
     """Raise unless the part can be called with these arguments."""
-    call = f"{kind}({', '.join(arguments)})"
+    call, protocol = f"{kind}({', '.join(arguments)})", f"foci.mechanisms.parts.{_PROTOCOLS[kind]}"
     if isinstance(part, type):
         raise ConfigError(f"{kind} is the class {part.__name__}, expected an object. Build it: {part.__name__}(…).")
     function = part.forward if isinstance(part, nn.Module) else part
     if not callable(function) or getattr(function, "__func__", None) is nn.Module.forward:
         lacks = " It has no forward." if isinstance(part, nn.Module) else ""
         raise ConfigError(
-            f"{kind} is a {type(part).__name__}, expected a name, or a function or module called as {call}.{lacks}"
+            f"{kind} is a {type(part).__name__}, expected a name, or a function or module called as {call}, by the "
+            f"protocol {protocol}.{lacks}"
         )
     try:
         signature = inspect.signature(function)
     except ValueError as error:  # a builtin of torch, such as torch.softmax
         raise ConfigError(
             f"{kind} {name_of(part)}: the arguments it takes cannot be found out, expected a function or module called "
-            f"as {call}. Wrap it in a function of yours with these arguments."
+            f"as {call}, by the protocol {protocol}. Wrap it in a function of yours with these arguments."
         ) from error
     try:
         signature.bind(*arguments)
     except TypeError as error:
         raise ConfigError(
-            f"{kind} {name_of(part)}: it takes {signature}, expected a function or module called as {call}: {error}."
+            f"{kind} {name_of(part)}: it takes {signature}, expected a function or module called as {call}, by the "
+            f"protocol {protocol}: {error}."
         ) from error
 
 
@@ -189,6 +195,11 @@ def check_closed(owner: str, attended: AttentionOutput, mask: Bool[Tensor, "..."
             f"{owner}: its parts give weight to masked positions, expected 0 there. A focus of your own must keep "
             "Reading.mask, as reading.attend() does."
         )
+
+
+def own_copy(part: Any) -> Any:
+    """Return a copy of a module of one's own for one of the attentions that options describe; all else as it is."""
+    return copy.deepcopy(part) if isinstance(part, nn.Module) else part
 
 
 def name_of(part: object) -> str:

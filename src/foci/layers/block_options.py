@@ -7,7 +7,7 @@ from typing import Literal
 
 from foci.errors import ConfigError
 from foci.names import DotScoreName, NormalizerName
-from foci.options import Options, check_window
+from foci.options import Options, OwnPart, check_window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +32,9 @@ class BlockOptions(Options):
     """Activation of the feed-forward networks; relu2 is the square of ReLU."""
     positions: Literal["sinusoidal", "learned", "rotary", "alibi"] = "sinusoidal"
     """Positions: sinusoidal or learned ones are added to the embeddings, rotary and alibi belong to self-attention."""
-    score: DotScoreName = "scaled_dot"
+    score: DotScoreName | OwnPart = "scaled_dot"
     """Score function of self-attention."""
-    normalize: NormalizerName = "softmax"
+    normalize: NormalizerName | OwnPart = "softmax"
     """Normalizer of self-attention."""
     window: tuple[int, int] | None = None
     """Positions before and after its own that self-attention covers, (left, right). Default: all positions."""

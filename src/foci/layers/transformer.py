@@ -21,6 +21,7 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from foci.functional.own_parts import own_copy
 from foci.functional.positions import rotary
 from foci.layers.block_options import BlockOptions
 from foci.layers.dropout import Dropout
@@ -30,6 +31,7 @@ from foci.layers.incremental.tree_cache import LayerEntries, TreeCache
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.cache import KeyValueCache
 from foci.mechanisms.heads.multi_head import ProjectedMemory
+from foci.mechanisms.parts import Normalizer, Score
 from foci.names import DotScoreName, NormalizerName
 from foci.outputs import AttentionOutput
 from foci.weights import Weights
@@ -50,13 +52,13 @@ def self_attention(block: BlockOptions, *, causal: bool = False) -> MultiHeadAtt
 
 
 def _attention(
-    block: BlockOptions, score: DotScoreName, normalize: NormalizerName, **options: Any
+    block: BlockOptions, score: DotScoreName | Score, normalize: NormalizerName | Normalizer, **options: Any
 ) -> MultiHeadAttention:
     attention = MultiHeadAttention(
         block.model_dim,
         block.num_heads,
-        score=score,
-        normalize=normalize,
+        score=own_copy(score),
+        normalize=own_copy(normalize),
         dropout=block.attention_dropout,
         bias=block.bias,
         **options,
@@ -183,8 +185,8 @@ class DecoderLayer(nn.Module):
         block: BlockOptions,
         source_dim: int | None = None,
         *,
-        score: DotScoreName = "scaled_dot",
-        normalize: NormalizerName = "softmax",
+        score: DotScoreName | Score = "scaled_dot",
+        normalize: NormalizerName | Normalizer = "softmax",
     ) -> None:
         super().__init__()
         self.self_attention = self_attention(block, causal=True)

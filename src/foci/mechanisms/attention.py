@@ -26,7 +26,7 @@ from foci.mechanisms.focus import FOCUSES, FocusFunction, FocusModule
 from foci.mechanisms.normalizers import NORMALIZERS, NamedNormalizer, NormalizerFunction
 from foci.mechanisms.parts import Focus, Memory, Normalizer, Reading, Score, Sizes, Stage
 from foci.mechanisms.scores import SCORES, ScoreFunction, ScoreModule
-from foci.names import FocusName, NormalizerName, ScoreName
+from foci.names import NORMALIZER_ALIASES, SCORE_ALIASES, FocusName, NormalizerName, ScoreName, settled
 from foci.outputs import AttentionOutput
 
 Part = TypeVar("Part")
@@ -87,6 +87,7 @@ class Attention(nn.Module):
         check_sizes("Attention", query_dim=query_dim, key_dim=key_dim, hidden_dim=hidden_dim, max_length=max_length)
         check_share("Attention", dropout=dropout)
         sizes = Sizes(query_dim, key_dim, hidden_dim, max_length, radius, window)
+        score, normalize = settled(score, SCORE_ALIASES), settled(normalize, NORMALIZER_ALIASES)
         _refuse_unused(score, focus, sizes)
         self.normalizer = _build_normalizer(normalize)
         self.score = _build_score(score, sizes)

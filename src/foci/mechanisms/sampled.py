@@ -66,6 +66,12 @@ class SampledAttention(Attention):
         **options: Any,
     ) -> None:
         check_share("SampledAttention", expectation_share=expectation_share)
+        for name in ("dropout", "after"):
+            if options.get(name):
+                raise ConfigError(
+                    f"SampledAttention: {name} is {options[name]!r} and has no effect here, expected it to be left "
+                    "out. It reads one position, by the weights before dropout and before a stage after reading."
+                )
         super().__init__(query_dim, key_dim, hidden_dim, normalize="softmax", **options)
         self.expectation_share = expectation_share
 

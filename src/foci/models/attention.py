@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from foci.functional.own_parts import own_copy
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.sampled import SampledAttention
@@ -25,16 +26,16 @@ def build_attention(query_dim: int, key_dim: int, options: AttentionOptions) -> 
     """
     if options.num_heads is None:
         return build_one_head(query_dim, key_dim, options)
-    return MultiHeadAttention(
-        query_dim, options.num_heads, key_dim=key_dim, score=options.head_score, normalize=options.normalize
-    )
+    score, normalize = own_copy(options.head_score), own_copy(options.normalize)
+    return MultiHeadAttention(query_dim, options.num_heads, key_dim=key_dim, score=score, normalize=normalize)
 
 
 def build_one_head(query_dim: int, key_dim: int, options: AttentionOptions) -> Attention:
     """Return a new attention of one head; the arguments are those of `build_attention`."""
     further: dict[str, Any] = {
-        "score": options.score or "general",
-        "focus": options.focus,
+        "score": own_copy(options.score) or "general",
+        "focus": own_copy(options.focus),
+        "after": own_copy(options.after),
         "sharpening": options.sharpening,
         "radius": options.radius,
         "window": options.window,
@@ -48,4 +49,4 @@ def build_one_head(query_dim: int, key_dim: int, options: AttentionOptions) -> A
         )
     if options.expectation_share is not None:
         return SampledAttention(*sizes, expectation_share=options.expectation_share, **further)
-    return Attention(*sizes, normalize=options.normalize, **further)
+    return Attention(*sizes, normalize=own_copy(options.normalize), **further)

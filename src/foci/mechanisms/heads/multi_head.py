@@ -50,7 +50,16 @@ from foci.mechanisms.heads.relative import (
     distances,
 )
 from foci.mechanisms.parts import Normalizer, Score
-from foci.names import DotScoreName, GateName, NormalizerName, NormName, RelativeName, SinkName
+from foci.names import (
+    NORMALIZER_ALIASES,
+    DotScoreName,
+    GateName,
+    NormalizerName,
+    NormName,
+    RelativeName,
+    SinkName,
+    settled,
+)
 from foci.outputs import AttentionOutput
 from foci.tracing import exportable
 from foci.weights.sources import capped, scaled_products
@@ -145,6 +154,7 @@ class MultiHeadAttention(nn.Module):
         check_sizes("MultiHeadAttention", key_dim=key_dim, value_dim=value_dim, head_dim=head_dim)
         check_positive("MultiHeadAttention", scale=scale, score_cap=score_cap, norm_epsilon=norm_epsilon)
         check_share("MultiHeadAttention", dropout=dropout)
+        normalize = settled(normalize, NORMALIZER_ALIASES)
         check_options(score, scale, normalize, sink, gate)
         self.model_dim = model_dim
         self.num_heads = num_heads

@@ -139,6 +139,8 @@ class NeuralTuringMemory(nn.Module):
 
     def _checked(self, state: MemoryState, batch: int) -> MemoryState:
         owner, fix = type(self).__name__, f"Start from initial_state({batch})."
+        if not isinstance(state, MemoryState):
+            raise ConfigError(f"{owner}: state is a {type(state).__name__}, expected a foci.MemoryState. {fix}")
         slots, size = self.num_slots, self.slot_dim
         check_shape(owner, "state.memory", state.memory, batch, slots, size, fix=fix)
         check_shape(owner, "state.read_weights", state.read_weights, batch, self.num_read_heads, slots, fix=fix)

@@ -7,7 +7,7 @@ from typing import Literal, cast, get_args
 
 from foci.errors import ConfigError, check_positive, check_sizes
 from foci.names import DotScoreName, NormalizerName, ScoreName
-from foci.options import Options, check_window
+from foci.options import Options, OwnPart, check_window
 
 Focus = Literal["global", "local_m", "local_p", "median_window"]
 
@@ -17,13 +17,17 @@ HEAD_SCORES: tuple[DotScoreName, ...] = get_args(DotScoreName)
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOptions(Options):
-    """The attention of a decoder to its source: a score, a normalizer and a focus."""
+    """The attention of a decoder to its source: a score, a normalizer and a focus.
 
-    score: ScoreName | None = None
+    Each may be a function or a module of your own (docs/your-own-parts.md), of which every attention of a model has a
+    copy, as has ``after``, a stage after reading.
+    """
+
+    score: ScoreName | OwnPart | None = None
     """Score function. Default: general for a recurrent or feed-forward decoder, scaled_dot with several heads."""
-    normalize: NormalizerName = "softmax"
+    normalize: NormalizerName | OwnPart = "softmax"
     """Normalizer of the scores; sigmoid is Chorowski's smoothing, sample is trained by REINFORCE."""
-    focus: Focus = "global"
+    focus: Focus | OwnPart = "global"
     """Source positions that are read: all of them, Luong's windows (local_m, local_p), or Chorowski's window around
     the median of the previous weights."""
     hidden_dim: int | None = None
@@ -52,6 +56,8 @@ class AttentionOptions(Options):
     expectation_share: float | None = None
     """Share of the rows that read the weighted sum in training, for normalize = sample. Default: none of them; 0.5 in
     captioners."""
+    after: OwnPart | None = None
+    """Stage after reading, such as a gate."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,16 +92,27 @@ class AttentionOptions(Options):
                 f"{owner}: expectation_share is {self.expectation_share} with normalize {self.normalize!r} and "
                 f"num_heads {self.num_heads}, expected normalize='sample' and one head."
             )
-        if self.num_heads is not None and (self.score not in (None, *HEAD_SCORES) or self.focus != "global"):
+        if self.num_heads is not None and (not self.has_head_score or self.focus != "global" or self.after is not None):
             raise ConfigError(
-                f"{owner}: num_heads is {self.num_heads}, score is {self.score!r} and focus is {self.focus!r}, "
-                f"expected a score of {', '.join(HEAD_SCORES)} and focus 'global' with several heads."
+                f"{owner}: num_heads is {self.num_heads}, score is {self.score!r}, focus is {self.focus!r} and after "
+                f"is {self.after!r}, expected a score of {', '.join(HEAD_SCORES)} or of your own, focus 'global' and "
+                "no stage after reading with several heads."
             )
 
     @property
-    def head_score(self) -> DotScoreName:
-        """The score of several heads; where there are some, it was checked to be one of `HEAD_SCORES`."""
-        return cast("DotScoreName", self.score or "scaled_dot")
+    def own_parts(self) -> tuple[str, ...]:
+        """The parts that are objects, not names."""
+        return tuple(name for name in ("score", "normalize", "focus", "after") if callable(getattr(self, name)))
+
+    @property
+    def has_head_score(self) -> bool:
+        """Whether several heads can have its score."""
+        return not isinstance(self.score, str) or self.score in HEAD_SCORES
+
+    @property
+    def head_score(self) -> DotScoreName | OwnPart:
+        """The score of several heads; where there are some, `has_head_score` was checked."""
+        return cast("DotScoreName | OwnPart", self.score or "scaled_dot")
 
     @property
     def reads_by_weights(self) -> bool:

@@ -86,7 +86,7 @@ class ImageAnswererOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        used = ("score", "normalize", "sharpening", "hidden_dim")
+        used = ("score", "normalize", "sharpening", "hidden_dim", *self.attention.own_parts)
         others = [name for name in vars(self.attention) if name not in used]
         check_default(type(self).__name__, self.attention, *others, reason="A hop reads all regions at once.")
 

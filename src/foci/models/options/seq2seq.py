@@ -92,16 +92,15 @@ def check_attention(decoder: DecoderOptions | HistoryDecoderOptions, attention: 
         elif decoder.coverage and attention.num_heads is not None:
             raise ConfigError(f"{owner}: coverage is True with num_heads {attention.num_heads}, expected one head.")
     elif isinstance(decoder, FeedForwardDecoderOptions):
-        remembered = [
-            name for name in names if name not in ("score", "normalize", "sharpening", "hidden_dim", "max_length")
-        ]
+        usual = {"score", "normalize", "sharpening", "hidden_dim", "max_length", *attention.own_parts}
+        remembered = [name for name in names if name not in usual]
         check_default(owner, attention, *remembered, reason="A feed-forward decoder reads all positions, by one head.")
         if attention.score == "location_aware":
             raise ConfigError(f"{owner}: attention.score is 'location_aware', expected one that remembers nothing.")
     elif isinstance(decoder, TransformerDecoderOptions):
         others = [name for name in names if name not in ("score", "normalize")]
         check_default(owner, attention, *others, reason="A Transformer's decoder reads all positions by its own heads.")
-        if attention.score not in (None, *HEAD_SCORES):
+        if not attention.has_head_score:
             raise ConfigError(
                 f"{owner}: attention.score is {attention.score!r}, expected a score of several heads: "
                 f"{', '.join(HEAD_SCORES)}."

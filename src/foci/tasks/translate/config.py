@@ -9,6 +9,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from foci.errors import ConfigError
 from foci.files import FilePath
+from foci.names import SCORE_ALIASES, settled
 from foci.settings import merge, settings
 from foci.tasks.frame.config import Promise, TaskConfig
 from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
@@ -142,7 +143,8 @@ class TranslateConfig(TaskConfig):
         if decoder.get("kind") != "recurrent" or decoder.get("variant", "luong") not in ("bahdanau", "luong"):
             return implied
         default = "general" if attention.get("num_heads") is None else "scaled_dot"
-        slow = ["score.weight"] if attention.get("score", default) == "general" else []
+        score = settled(attention.get("score", default), SCORE_ALIASES)
+        slow = ["score.weight"] if score == "general" else []
         slow += ["focus.layer.weight", "focus.vector"] if attention.get("focus") == "local_p" else []
         return {**implied, "training": {"lr_multipliers": dict.fromkeys(slow, 1 / 16)}}
 
