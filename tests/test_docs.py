@@ -14,7 +14,13 @@ from foci.tasks.frame.config import find_config
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-SLOW = {"docs/caption.md", "docs/compile-export.md", "docs/speech.md", "docs/translate.md"}
+SLOW = {
+    "docs/caption.md",
+    "docs/compile-export.md",
+    "docs/speech.md",
+    "docs/translate.md",
+    "docs/your-own-parts.md",
+}
 GENERATED = {"README.zh-CN.md", "docs/benchmarks.md", "docs/mechanisms.md", "docs/settings.md"}
 """Pages of another language, or made of the code's own texts."""
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from foci import viz as viz
     from foci.builders import build as build
     from foci.catalog import list_mechanisms as list_mechanisms
+    from foci.contract.checking import check as check
     from foci.functional.attend import attend as attend
     from foci.functional.kernels import decompositions as decompositions
     from foci.mechanisms.attention import Attention as Attention
@@ -92,6 +93,7 @@ _HOMES = {
     "attend": "foci.functional.attend",
     "build": "foci.builders",
     "catalog": "foci",
+    "check": "foci.contract.checking",
     "decoding": "foci",
     "decompositions": "foci.functional.kernels",
     "errors": "foci",

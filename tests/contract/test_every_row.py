@@ -1,14 +1,12 @@
 """Properties of every row of the catalog and every variant, in all families."""
 
-import copy
-
 import pytest
 import torch
-from cases import CHOOSING, EVERY_CASE, B, any_inputs, arguments, card, make, names, option, output_of, tensors
-from torch import nn
+from cases import CHOOSING, EVERY_CASE, B, any_inputs, arguments, card, make, names, option, output_of, subject, tensors
 
 import foci
 from foci.catalog import MECHANISMS
+from foci.contract import laws
 from foci.errors import ConfigError, ShapeError
 
 EVERY = list(MECHANISMS)
@@ -25,15 +23,7 @@ def test_card_speaks_for_itself(name):
 
 @pytest.mark.parametrize("name", EVERY_CASE)
 def test_forward_changes_nothing_on_the_module(name):
-    module = make(name, train=True)
-    attributes = {path: dict(part.__dict__) for path, part in module.named_modules()}
-    before = copy.deepcopy(module.state_dict())
-    module(*any_inputs(name))
-    after = module.state_dict()
-    assert all(torch.equal(before[key], after[key]) for key in before)
-    for path, part in module.named_modules():
-        assert part.__dict__.keys() == attributes[path].keys()
-        assert all(part.__dict__[key] is attributes[path][key] for key in attributes[path])
+    laws.nothing_is_kept(subject(name))
 
 
 @pytest.mark.parametrize("name", EVERY_CASE)
@@ -138,15 +128,7 @@ def test_compiles_without_a_break(name):
 
 @pytest.mark.parametrize("name", EVERY_CASE)
 def test_record_sees_it(name):
-    model = nn.Sequential()
-    model.add_module("inner", make(name))
-
-    with foci.record(model) as tape:
-        result = model.inner(*any_inputs(name))
-    found = [weights for path, weights in tape.items() if path.startswith("inner")]
-    assert found
-    if card(name).family != "memory":
-        assert any(torch.equal(w.dense(), result.weights.dense()) for w in found)
+    laws.recording_sees_it(subject(name))
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "multi_head"])

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import foci
 from foci import masks
 from foci.catalog import MECHANISMS, Card
+from foci.contract.subject import Inputs, Subject, tensors_of
 
 B, L, S, R, V = 3, 5, 7, 11, 13
 """batch, queries, keys, cells of the right side, value size"""
@@ -141,15 +142,19 @@ def any_inputs(case: str, batch: int = B, dtype: torch.dtype = torch.float32) ->
     return (memory_input(case, batch, dtype=dtype),)
 
 
-def tensors(result: object) -> list[Tensor]:
-    """Every tensor of a result, handles made dense."""
-    if isinstance(result, Tensor):
-        return [result]
-    if isinstance(result, foci.Weights):
-        return [result.dense()]
-    if isinstance(result, tuple):
-        return [tensor for part in result for tensor in tensors(part)]
-    return []
+class CaseSubject(Subject):
+    """A case with its own inputs, for the laws of `foci.contract`."""
+
+    def inputs(self, dtype: torch.dtype = torch.float32, **sizes: int) -> Inputs:
+        return Inputs(any_inputs(self.title, dtype=dtype), {}, {})
+
+
+def subject(case: str) -> Subject:
+    return CaseSubject(case, card(case).family, None, make(case), {})
+
+
+tensors = tensors_of
+"""Every tensor of a result, handles made dense."""
 
 
 def output_of(result: object) -> Tensor:

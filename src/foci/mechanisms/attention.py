@@ -89,6 +89,11 @@ class Attention(nn.Module):
         sizes = Sizes(query_dim, key_dim, hidden_dim, max_length, radius, window)
         score, normalize = settled(score, SCORE_ALIASES), settled(normalize, NORMALIZER_ALIASES)
         _refuse_unused(score, focus, sizes)
+        if normalize == "hard" and sharpening != 1.0:
+            raise ConfigError(
+                f"Attention: sharpening is {sharpening} with normalize 'hard', expected it to be left out: the best "
+                "position stays the best."
+            )
         self.normalizer = _build_normalizer(normalize)
         self.score = _build_score(score, sizes)
         self.focus = _build_focus(focus, sizes)

@@ -36,7 +36,7 @@ def build_one_head(query_dim: int, key_dim: int, options: AttentionOptions) -> A
         "score": own_copy(options.score) or "general",
         "focus": own_copy(options.focus),
         "after": own_copy(options.after),
-        "sharpening": options.sharpening,
+        "sharpening": 1.0 if options.normalize == "hard" else options.sharpening,  # a preset sets it for any normalizer
         "radius": options.radius,
         "window": options.window,
         "max_length": options.max_length,

@@ -56,6 +56,23 @@ def check_options(score: object, scale: float | None, normalize: object, sink: s
         )
 
 
+def check_without_effect(
+    score: object, scale: float | None, normalize: object, qk_norm: bool | str, score_cap: float | None
+) -> None:
+    """Raise for an option that changes neither output nor derivative beside the others."""
+    for name, value in (("scale", scale), ("score_cap", score_cap)):
+        if value is not None and normalize == "hard":
+            raise ConfigError(
+                f"MultiHeadAttention: {name} is {value} with normalize 'hard', expected it to be left out: the best "
+                "position stays the best."
+            )
+    if qk_norm is True and score == "cosine":
+        raise ConfigError(
+            "MultiHeadAttention: qk_norm is True with score 'cosine', expected it to be left out: the cosine divides "
+            "by the norms itself."
+        )
+
+
 def rotary_of(rotary: bool | Rotary, head_dim: int) -> Rotary | None:
     """Return how heads of this size are rotated; None for not at all."""
     if rotary is False:

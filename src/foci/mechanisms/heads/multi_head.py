@@ -42,7 +42,15 @@ from foci.functional.positions import PLAIN, alibi_bias, alibi_slopes, rotary
 from foci.functional.rotary_options import Rotary
 from foci.masks import clear_query, clear_source
 from foci.mechanisms.heads.cache import AnyCache, KeyValueCache, PreallocatedCache, SlidingCache
-from foci.mechanisms.heads.head_options import check_options, head_sizes, norm_of, relative_of, rotary_of, sink_of
+from foci.mechanisms.heads.head_options import (
+    check_options,
+    check_without_effect,
+    head_sizes,
+    norm_of,
+    relative_of,
+    rotary_of,
+    sink_of,
+)
 from foci.mechanisms.heads.readable import clear_new, readable, start_of
 from foci.mechanisms.heads.relative import (
     Distances,
@@ -156,6 +164,7 @@ class MultiHeadAttention(nn.Module):
         check_share("MultiHeadAttention", dropout=dropout)
         normalize = settled(normalize, NORMALIZER_ALIASES)
         check_options(score, scale, normalize, sink, gate)
+        check_without_effect(score, scale, normalize, qk_norm, score_cap)
         self.model_dim = model_dim
         self.num_heads = num_heads
         self.head_dim, self.num_key_heads = head_sizes(model_dim, num_heads, head_dim, num_key_heads)
