@@ -1,5 +1,7 @@
 """Vectors of unit mean square, the square of ReLU, rotations: values and gradients; attention in half precision."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -7,6 +9,7 @@ from torch.nn import functional as F
 from foci.functional.attend import attend
 from foci.functional.mean_square import EPSILON, squared_relu, unit_mean_square
 from foci.functional.positions import rotary
+from foci.functional.rotary_options import Rotary
 
 FUNCTIONS = {
     "unit_mean_square": (unit_mean_square, lambda x: x / (x.square().mean(-1, keepdim=True) + EPSILON).sqrt()),
@@ -61,6 +64,30 @@ def test_rotations_as_complex_numbers_are_those_of_pairs(layout):
     direction = torch.randn_like(found)
     ours, plain = (torch.autograd.grad(one, vectors, direction)[0] for one in (found, expected))
     torch.testing.assert_close(ours, plain)
+
+
+@pytest.mark.parametrize("start", [4, torch.tensor([[3], [11]])], ids=["number", "per row"])
+def test_rotations_of_halves_are_those_of_single_features(start):
+    how = Rotary(layout="half")
+    vectors = torch.randn(2, 3, 5, 8, dtype=torch.float64, requires_grad=True)
+    found = rotary(vectors, start=start, how=how)
+    expected = torch.func.functionalize(lambda one: rotary(one, start=start, how=how))(vectors)  # the plain path
+    torch.testing.assert_close(found, expected)
+    function = partial(rotary, start=start, how=how)
+    assert torch.autograd.gradcheck(function, (vectors,), check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(function, (vectors,))
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_rotations_kept_from_inference_mode_are_used_in_training(layout):
+    how = Rotary(layout=layout, base=311.0)  # of no other test
+    x = torch.randn(2, 3, 8)
+    with torch.inference_mode():
+        first = rotary(x, start=1, how=how)
+    x.requires_grad_()
+    again = rotary(x, start=1, how=how)
+    again.sum().backward()
+    assert torch.equal(again.detach(), first)
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "autocast"])

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -55,12 +56,22 @@ def rotary(
     dim = how.turned_dim(size)
     if dim < size:
         turned, rest = vectors.split([dim, size - dim], dim=-1)
-        return torch.cat([rotary(turned, start=start, how=replace(how, rotated_dim=None)), rest], dim=-1)
-    angles = _angles(vectors.shape[-2], how.rates(dim), start, vectors.device)
-    plain = vectors.device.type == "cpu" and not (is_traced() or is_watched(vectors))
-    if plain and how.layout == "interleaved":
-        return _turned(vectors, angles, how.magnitude)
-    cos, sin = ((how.magnitude * part).to(vectors.dtype) for part in (angles.cos(), angles.sin()))
+        return torch.cat([_turned(turned, start, how), rest], dim=-1)
+    return _turned(vectors, start, how)
+
+
+def _turned(vectors: Tensor, start: int | Tensor, how: Rotary) -> Tensor:
+    """Turn all features: on a CPU in as few passes over memory as possible."""
+    *_, length, dim = vectors.shape
+    dtype, device = vectors.dtype, vectors.device
+    if device.type == "cpu" and not (is_traced() or is_watched(vectors)):
+        few = isinstance(start, int) and length * dim <= _KEPT
+        turns = (_kept_turns if few else _turns)(how, dim, length, start, dtype)
+        if how.layout == "interleaved":
+            return _turned_pairs(vectors, *turns)
+        turned: Tensor = _TurnedHalves.apply(vectors, *turns)  # type: ignore[no-untyped-call]
+        return turned
+    cos, sin = _cos_and_sin(how, dim, length, start, dtype, device)
     if how.layout == "half":
         first, second = vectors.chunk(2, dim=-1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
@@ -68,14 +79,65 @@ def rotary(
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
 
 
-def _turned(vectors: Tensor, angles: Tensor, magnitude: float) -> Tensor:
-    """The same as one product of complex numbers, which reads and writes the vectors once."""
+def _cos_and_sin(
+    how: Rotary, dim: int, length: int, start: int | Tensor, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    angles = _angles(length, how.rates(dim), start, device)
+    return (how.magnitude * angles.cos()).to(dtype), (how.magnitude * angles.sin()).to(dtype)
+
+
+def _turns(how: Rotary, dim: int, length: int, start: int | Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Return the rotations on a CPU, as `_turned_pairs` or `_TurnedHalves` takes them."""
+    cpu = torch.device("cpu")
+    if how.layout == "half":
+        cos, sin = _cos_and_sin(how, dim, length, start, dtype, cpu)
+        return torch.cat([cos, cos], dim=-1), sin
+    angles = _angles(length, how.rates(dim), start, cpu)
+    wide = torch.promote_types(dtype, torch.complex64)
+    return (torch.polar(torch.full_like(angles, how.magnitude), angles).to(wide),)
+
+
+_KEPT = 1 << 19
+"""Numbers of a rotation up to which it is kept: the layers of a model and their queries and keys share it."""
+
+
+@lru_cache(maxsize=8)
+def _kept_turns(how: Rotary, dim: int, length: int, start: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    with torch.inference_mode(mode=False):  # what inference mode makes cannot be used in training
+        return _turns(how, dim, length, start, dtype)
+
+
+def _turned_pairs(vectors: Tensor, turn: Tensor) -> Tensor:
+    """Turn neighboring features by one product of complex numbers, which reads and writes the vectors once."""
     wide = torch.promote_types(vectors.dtype, torch.float32)
     pairs = vectors.to(wide).unflatten(-1, (-1, 2))
     if pairs.stride(-1) != 1 or any(stride % 2 for stride in pairs.stride()[:-1]) or pairs.storage_offset() % 2:
         pairs = pairs.clone(memory_format=torch.contiguous_format)  # contiguous() would leave an odd offset as it is
-    turn = torch.polar(torch.full_like(angles, magnitude), angles).to(torch.promote_types(wide, torch.complex64))
     return torch.view_as_real(torch.view_as_complex(pairs) * turn).flatten(-2).to(vectors.dtype)
+
+
+class _TurnedHalves(torch.autograd.Function):
+    """`_turn_halves` with the backward pass written out: the rotation by −angle."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _turn_halves(vectors, cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _turn_halves(gradient, cos, -sin), None, None
+
+
+def _turn_halves(vectors: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn each feature of the first half with its own of the second, in two passes over memory."""
+    half = sin.shape[-1]
+    first, second = vectors[..., :half], vectors[..., half:]
+    turned = vectors * cos
+    turned[..., :half].addcmul_(second, sin, value=-1.0)
+    turned[..., half:].addcmul_(first, sin)
+    return turned
 
 
 def alibi_slopes(
