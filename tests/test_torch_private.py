@@ -32,6 +32,13 @@ def test_hooks_of_all_modules_are_seen():
         assert not torch_private.has_global_forward_hooks()
 
 
+def test_submodules_are_those_that_are_attributes():
+    block = nn.Sequential(nn.Linear(2, 3))
+    block[0] = nn.Linear(2, 5)
+    block.extra = nn.Linear(5, 7)
+    assert torch_private.submodules(block) == {"0": block[0], "extra": block.extra}
+
+
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
 @pytest.mark.parametrize("rows", [2, 5, 13])
 def test_a_reordered_weight_gives_the_same_product(rows):

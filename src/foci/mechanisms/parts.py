@@ -171,9 +171,19 @@ class Reading(NamedTuple):
     def attend(self, window: Window | None = None) -> AttentionOutput:
         """Read all positions, or those of a window around each query's own, by the fastest path; there is no state."""
         memory = self.memory
-        how: dict[str, Any] = {"bias": self.bias, "window": window, "dropout": self.dropout}
-        scale = self.fused_scale
+        bias, dropout, scale = self.bias, self.dropout, self.fused_scale
         if scale is not None:
-            return attend_dots(self.projected, memory.key, memory.value, self.mask, scale=scale, **how)
+            return attend_dots(
+                self.projected,
+                memory.key,
+                memory.value,
+                self.mask,
+                scale=scale,
+                bias=bias,
+                window=window,
+                dropout=dropout,
+            )
         scores = self.compare(self.projected, memory.key, memory.prepared)
-        return attend_scores(scores, memory.value, self.mask, normalize=self.normalize, **how)
+        return attend_scores(
+            scores, memory.value, self.mask, bias=bias, window=window, normalize=self.normalize, dropout=dropout
+        )

@@ -89,9 +89,12 @@ class ByWeights(Copied):
             self.versions = self._versions_now()
 
     def _versions_now(self) -> tuple[int, ...]:
-        # Torch has no counters in inference mode. Inlined as a list: this runs at every attention.
-        tensors = [getattr(self, part) for part in self.parts]
-        return tuple([-1 if tensor is None or tensor.is_inference() else tensor._version for tensor in tensors])
+        found = []  # a loop: this runs at every attention
+        for part in self.parts:
+            tensor = getattr(self, part)
+            # Torch has no counters in inference mode.
+            found.append(-1 if tensor is None or tensor.is_inference() else tensor._version)
+        return tuple(found)
 
     @property
     def device(self) -> torch.device:

@@ -22,7 +22,7 @@ def only(path, chunk=200):
     if path == "compiled":
         skip_unless_active(module)
     kernel = contextlib.nullcontext() if path == "compiled" else module._KERNEL.off()
-    with mock.patch.multiple(module, _SMALL=0, _CHUNK=chunk, _THREAD_ENTRIES=1), kernel:
+    with mock.patch.multiple(module, SMALL=0, _CHUNK=chunk, _THREAD_ENTRIES=1), kernel:
         yield
 
 

@@ -34,9 +34,9 @@ from foci.errors import ShapeError
 from foci.functional.kernels.kernel import ADDRESS, COUNT, SIZE, Kernel, run, threads
 from foci.functional.kernels.operators import Grads, Operator, compiled_or_plain, register
 from foci.functional.kernels.self_check import agrees, numbers_for
-from foci.tracing import is_traced, is_watched
+from foci.tracing import is_traced, is_watched, known_true
 
-_SMALL = 1 << 12
+SMALL = 1 << 12
 """Entries below which the plain form is the fastest."""
 
 _THREAD_ENTRIES = 1 << 17
@@ -65,11 +65,17 @@ def additive_scores(
     ``key_exp`` is the result of `prepare_key` for the same key: a decoder that attends to the same keys at every step
     computes their exponentials once. It is a constant; gradients flow to ``key`` with or without it.
     """
+    sizes, key_sizes = query.shape, key.shape  # each look at a shape takes as long as two lines of Python
+    if not sizes[-1] == key_sizes[-1] == vector.shape[0]:  # compiled code would read past the end
+        raise ShapeError(
+            f"additive: query {tuple(sizes)}, key {tuple(key_sizes)} and vector {tuple(vector.shape)} do not fit"
+            ", expected (…, query, size), (…, key, size) and (size,)."
+        )
     if is_traced():
         # Tracers see one operator for all sizes; on other devices the compiler fuses the plain form itself.
         on_cpu = query.device.type == "cpu"
         scores = _SCORES.traced(query, key, vector, key_exp) if on_cpu else _plain(query, key, vector)
-    elif is_watched(query, key, vector) or _is_small(query, key, vector):
+    elif _is_small(query, key, vector, sizes, key_sizes) or is_watched(query, key, vector):
         return _plain(query, key, vector)
     else:
         scores = _SCORES(query, key, vector, key_exp)
@@ -94,17 +100,19 @@ def prepare_key(key: Float[Tensor, "... S A"]) -> Float[Tensor, "... S W"] | Non
 # --- choosing a path
 
 
-def _is_small(query: Tensor, key: Tensor, vector: Tensor) -> bool:
-    if query.numel() * key.shape[-2] < _SMALL and query.shape[:-2] == key.shape[:-2]:
+def _is_small(query: Tensor, key: Tensor, vector: Tensor, sizes: torch.Size, key_sizes: torch.Size) -> bool:
+    if query.numel() * key_sizes[-2] < SMALL and sizes[:-2] == key_sizes[:-2]:
         return True
     if query.is_meta:  # sizes alone: nothing is computed
         return True
     # Without the kernel, the shared exponentials save nothing for one or two queries.
-    return min(query.shape[-2], key.shape[-2]) <= 2 and _KERNEL.library_for(query, key, vector) is None
+    return min(sizes[-2], key_sizes[-2]) <= 2 and _KERNEL.library_for(query, key, vector) is None
 
 
 def _plain(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
-    return torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ vector
+    if query.dim() == key.dim() and known_true(query.shape[-2] == 1):  # a step: the sums need no axis of their own
+        return ((query + key).tanh_() @ vector).unsqueeze(-2)
+    return (query.unsqueeze(-2) + key.unsqueeze(-3)).tanh_() @ vector
 
 
 # --- one forward and one backward over all paths; both give tensors of their arguments' dtypes
@@ -151,11 +159,6 @@ def _common_leading(query: Tensor, key: Tensor) -> torch.Size:
 
 def _flatten(query: Tensor, key: Tensor, vector: Tensor) -> tuple[torch.Size, Tensor, Tensor, Tensor]:
     """Return the leading axes, and ``(B, L, A)``, ``(B, S, A)`` and ``(A,)`` in the dtype to compute in."""
-    if not query.shape[-1] == key.shape[-1] == vector.numel():  # compiled code would read past the end
-        raise ShapeError(
-            f"additive: query {tuple(query.shape)}, key {tuple(key.shape)} and vector {tuple(vector.shape)} do not fit"
-            ", expected (…, query, size), (…, key, size) and (size,)."
-        )
     leading = _common_leading(query, key)
     double = _common_dtype(query, key, vector) == torch.float64
     dtype = torch.float64 if double else torch.float32

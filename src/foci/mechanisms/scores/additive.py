@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.mechanisms.scores.score import TanhScore
+from foci.torch_private import submodules
 
 
 class Additive(TanhScore):
@@ -40,10 +41,10 @@ class Additive(TanhScore):
 
     def project_query(self, query: Float[Tensor, "#B L Dq"]) -> Float[Tensor, "#B L A"]:
         """Return ``W s``."""
-        projected: Tensor = self.query_layer(query)
+        projected: Tensor = submodules(self)["query_layer"](query)
         return projected
 
     def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S A"]:
         """Return ``U h``."""
-        projected: Tensor = self.key_layer(key)
+        projected: Tensor = submodules(self)["key_layer"](key)
         return projected

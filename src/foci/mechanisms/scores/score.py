@@ -11,13 +11,13 @@ from torch.nn import functional as F
 
 from foci.checks import check_shape, expand_query
 from foci.errors import ConfigError
-from foci.functional.kernels.additive import prepare_key
+from foci.functional.kernels.additive import SMALL, additive_scores, prepare_key
 from foci.functional.own_parts import check_takes, name_of, own_scores
-from foci.functional.scores import additive, scaled_dot
+from foci.functional.scores import scaled_dot
 from foci.functional.stepwise import StepOptions, over_steps
 from foci.mechanisms.parts import Reading, Score, Sizes
 from foci.outputs import AttentionOutput
-from foci.tracing import known_true
+from foci.tracing import is_traced, known_true
 from foci.weights import Weights
 
 
@@ -143,14 +143,14 @@ class TanhScore(ScoreModule):
         return self.vector.shape[0]
 
     def prepare(self, key: Float[Tensor, "#B S A"], value: Float[Tensor, "#B S V"]) -> Tensor | None:
-        """Return the keys' exponentials, where the kernel uses them."""
-        return prepare_key(key)
+        """Return the keys' exponentials, where the kernel uses them and they are not computed in no time."""
+        return prepare_key(key) if is_traced() or key.numel() >= SMALL else None
 
     def compare(
         self, query: Float[Tensor, "... L A"], key: Float[Tensor, "... S A"], prepared: Tensor | None = None
     ) -> Float[Tensor, "... L S"]:
         """Return ``vᵀ tanh(query + key)`` for each pair."""
-        return additive(query, key, self.vector, prepared)
+        return additive_scores(query, key, self.vector, prepared)
 
 
 class ScoreFunction(ScoreModule):
