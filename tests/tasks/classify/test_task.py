@@ -113,14 +113,15 @@ def test_the_confusion_is_that_of_the_predictions(run):
 
 
 def test_a_linear_classifier_votes_and_stands_beside_the_network(tmp_path):
-    """After two steps the network knows nothing, so that the answers are those of TF-IDF with logistic regression."""
+    """After two steps the network knows nothing, so that the answers are those of the linear classifier that votes."""
     data, said = {"path": write_corpus(tmp_path, 400), "valid_share": 0.2, "test_share": 0.2}, []
     train("classify", settings(data, max_steps=2), out=tmp_path / "vote", log=said.append)
-    assert any("fitted TF-IDF with logistic regression to" in line for line in said)
+    for fitted in ("TF-IDF with logistic regression to", "TF-IDF with logistic regression by naive Bayes to"):
+        assert any(line.startswith(f"fitted {fitted} ") for line in said)
     classifier = load(tmp_path / "vote")
     evaluation = classifier.evaluate()
     metrics = evaluation.metrics
-    assert metrics["accuracy"] == pytest.approx(metrics["linear_accuracy"], abs=0.05)
+    assert metrics["accuracy"] == pytest.approx(metrics["ngram_accuracy"], abs=0.1)
     assert metrics["linear_accuracy"] > metrics["network_accuracy"] + 0.1
     assert "its share in the scores is" in evaluation.notes["linear"]
     predictions = classifier.predict([one["text"] for one in classifier.held_out()])
@@ -129,9 +130,29 @@ def test_a_linear_classifier_votes_and_stands_beside_the_network(tmp_path):
     alone = load(tmp_path / "baseline").evaluate().metrics
     assert alone["accuracy"] == alone["network_accuracy"] == metrics["network_accuracy"]
     assert alone["linear_accuracy"] == metrics["linear_accuracy"]
+    assert "ngram_accuracy" not in alone
+    (tmp_path / "vote" / "ngram.json").unlink()  # as in a run of an earlier version
+    before = load(tmp_path / "vote").evaluate().metrics
+    assert "ngram_accuracy" not in before
+    assert before["linear_accuracy"] == metrics["linear_accuracy"]
     train("classify", settings(data, model={"linear": "none"}, max_steps=2), out=tmp_path / "none", **SILENT)
     (tmp_path / "none" / "linear.json").unlink()  # as in a run of an earlier version
     assert "linear_accuracy" not in load(tmp_path / "none").evaluate().metrics
+
+
+def test_the_default_is_better_than_the_baseline_where_parts_of_words_decide(tmp_path):
+    """Each document has an ending that tells its class, on a word that no other document has."""
+    chance = np.random.default_rng(3)
+    stems = iter({"".join(chance.choice([*"aeioubdfgk"], 7)) for _ in range(900)})
+    rows = [
+        {"text": f"the {next(stems)}{ending} and {next(stems)}", "label": ending} for ending in ("zor", "mip") * 200
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    data = {"path": str(tmp_path / "a.jsonl"), "valid_share": 0.2, "test_share": 0.2}
+    train("classify", settings(data), out=tmp_path / "run", **SILENT)
+    metrics = load(tmp_path / "run").evaluate().metrics
+    assert metrics["linear_accuracy"] < 0.7
+    assert metrics["accuracy"] > 0.95
 
 
 def test_worthless_probabilities_are_said_and_calibrated(tmp_path):

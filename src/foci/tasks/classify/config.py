@@ -65,9 +65,10 @@ class ModelConfig(HierarchicalClassifierOptions):
     preset: Literal["tiny", "base", "yang"] = "base"
     """The sizes of the model by name."""
     linear: Literal["vote", "baseline", "none"] = "vote"
-    """TF-IDF with logistic regression, fitted to the same documents: it votes beside the network, with the share that
-    fits the validation documents best; or is only a baseline of evaluations; or is left out, as it is where
-    documents have several classes."""
+    """Linear classifiers, fitted to the same documents. vote: logistic regression on words, pairs of words and
+    character n-grams, drawn to naive Bayes, votes beside the network, with the share that fits the validation documents
+    best, and TF-IDF with logistic regression is a baseline of evaluations; baseline: that alone; none: neither, as
+    where documents have several classes."""
 
 
 @settings

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import nn
 
 from foci.data.batching import PaddedExamples, Sequences
@@ -21,7 +23,7 @@ from foci.tasks.classify.config import BUILT_IN, ClassifyConfig, ClassifyEvaluat
 from foci.tasks.classify.reader import Document, cut, read_documents
 from foci.tasks.frame.assets import Assets, Labels
 from foci.tasks.frame.class_folders import training_folder
-from foci.tasks.frame.labels.linear import LinearClassifier
+from foci.tasks.frame.labels.linear import BASELINE, VOTER, LinearClassifier
 from foci.tasks.frame.labels.multi_label import MultiLabelTask
 from foci.tasks.frame.labels.task import Encoded
 from foci.tasks.frame.notes import truncated, unknown_words
@@ -41,6 +43,7 @@ class ClassifyAssets(Assets):
     vocabulary: Vocabulary
     labels: Labels
     linear: LinearClassifier = field(default_factory=LinearClassifier.empty)
+    ngram: LinearClassifier = field(default_factory=LinearClassifier.empty)
 
 
 class Classify(MultiLabelTask):
@@ -102,35 +105,49 @@ class Classify(MultiLabelTask):
         log(
             f"{len(labels)} classes; {len(vocabulary.words):,} words, and {vocabulary.buckets:,} buckets for the others"
         )
-        return ClassifyAssets(vocabulary, labels, self._linear(list(splits.train)[:_MOST_LINEAR], labels, log))
+        return ClassifyAssets(vocabulary, labels, **self._linear(list(splits.train)[:_MOST_LINEAR], labels, log))
 
-    def _linear(self, documents: list[Document], labels: Sequence[str], log: Log) -> LinearClassifier:
+    def _linear(self, documents: list[Document], labels: Sequence[str], log: Log) -> dict[str, LinearClassifier]:
+        """Return the baseline, and what votes beside the network."""
         if self.config.model.linear == "none":
-            return LinearClassifier.empty()
+            return {}
         if self.multi_label:
             log("no linear classifier is fitted beside the network (model.linear): documents have several classes")
-            return LinearClassifier.empty()
-        started = time.perf_counter()
+            return {}
         targets = [labels.index(self.labels_of(one)[0]) for one in documents]
-        linear = LinearClassifier.fit([self._words(one) for one in documents], targets, len(labels))
-        log(
-            f"fitted TF-IDF with logistic regression to {len(documents):,} documents in "
-            f"{duration(time.perf_counter() - started)} (model.linear): {len(linear.terms):,} words and pairs of words"
-        )
-        return linear
+        words = [self._words(one) for one in documents]
+        recipes = {"linear": BASELINE} | ({"ngram": VOTER} if self.config.model.linear == "vote" else {})
+        found = {}
+        for name, recipe in recipes.items():
+            started = time.perf_counter()
+            found[name] = LinearClassifier.fit(words, targets, len(labels), recipe)
+            characters = found[name].characters
+            log(
+                f"fitted TF-IDF with logistic regression{' by naive Bayes' * (recipe.prior > 0)} to "
+                f"{len(documents):,} documents in {duration(time.perf_counter() - started)} (model.linear): "
+                f"{len(found[name].terms) - characters:,} words and pairs of words"
+                + f", {characters:,} character n-grams"
+                * (characters > 0)
+            )
+        return found
 
     def _words(self, document: Document) -> list[str]:
         words = [word for sentence in self._sentences(document.text) for word in sentence]
         return words[: self.config.data.max_words]
 
-    @property
-    def votes(self) -> bool:
-        """Whether the linear classifier votes."""
-        return self.config.model.linear == "vote"
+    def voter(self, assets: ClassifyAssets) -> str | None:
+        """Return which linear classifier votes: in runs of earlier versions, the baseline."""
+        votes = self.config.model.linear == "vote"
+        return "ngram" if votes and assets.ngram else "linear" if votes and assets.linear else None
 
-    def linear_scores(self, examples: Sequence[Document], assets: ClassifyAssets) -> Any:
-        """Return the scores of TF-IDF with logistic regression."""
-        return assets.linear.scores(map(self._words, examples)) if assets.linear else None
+    def linear_scores(
+        self, examples: Sequence[Document], assets: ClassifyAssets, names: Sequence[str] | None = None
+    ) -> dict[str, Float[NDArray[np.float32], "N C"]]:
+        """Return the scores of those that were fitted."""
+        fitted = {name: one for name, one in (("linear", assets.linear), ("ngram", assets.ngram)) if one}
+        kept = fitted if names is None else {name: fitted[name] for name in names}
+        words = [self._words(one) for one in examples] if kept else []
+        return {name: one.scores(words) for name, one in kept.items()}
 
     def model(self, assets: ClassifyAssets) -> nn.Module:
         """Build the model for these words and classes."""

@@ -51,8 +51,8 @@ class Encoded:
     """Returns which of the given examples the rows of a batch are."""
     classes: int = 0
     """Number of labels that were trained."""
-    linear: Float[NDArray[np.float32], "N C"] | None = None
-    """The scores of a linear classifier beside the network, by the numbers of the given examples."""
+    vote: Float[NDArray[np.float32], "N C"] | None = None
+    """The scores of a linear classifier that votes beside the network, by the numbers of the given examples."""
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
@@ -141,14 +141,20 @@ class LabelTask(FileTask):
         """Return the labels of an example."""
         return (example[-1],)
 
-    def linear_scores(self, examples: Sequence[Any], assets: Any) -> Float[NDArray[np.float32], "N C"] | None:
-        """Return the scores that a linear classifier gives; None where a task or a run has none."""
+    def voter(self, assets: Any) -> str | None:
+        """Return the name of the linear classifier whose scores are added to the network's, by the best share."""
         return None
 
-    @property
-    def votes(self) -> bool:
-        """Whether the scores of the linear classifier are added to the network's, with the share that fits best."""
-        return False
+    def linear_scores(
+        self, examples: Sequence[Any], assets: Any, names: Sequence[str] | None = None
+    ) -> dict[str, Float[NDArray[np.float32], "N C"]]:
+        """Return the scores that linear classifiers give, by their names: of these, or of all; none by default."""
+        return {}
+
+    def _with_vote(self, encoded: Encoded, examples: Sequence[Any], assets: Any) -> Encoded:
+        """Add the scores of the classifier that votes."""
+        voter = self.voter(assets)
+        return encoded if voter is None else replace(encoded, vote=self.linear_scores(examples, assets, [voter])[voter])
 
     def number_labels(self, examples: Iterable[Any], labels: Sequence[str], use: str) -> list[int]:
         """Return the number of the label of each example.
@@ -250,8 +256,9 @@ class LabelTask(FileTask):
     def _encoded(self, examples: Iterable[Any], assets: Any, use: str, log: Log | None = None) -> Encoded:
         examples = list(examples)
         encoded = self.encode(examples, self.number_labels(examples, assets.labels, use), assets, log)
-        linear = None if use == "train on" else self.linear_scores(examples, assets)
-        encoded = replace(encoded, classes=len(assets.labels), linear=linear)
+        encoded = replace(encoded, classes=len(assets.labels))
+        if use != "train on":
+            encoded = self._with_vote(encoded, examples, assets)
         if len(encoded.unusable) == len(examples):
             raise DataError(
                 f"none of the {len(examples)} {self.unit} to {use} can be read: {next(iter(encoded.unusable.values()))}"
@@ -274,8 +281,8 @@ class LabelTask(FileTask):
             scored = score_batch(model, held_out, indices)
             found.append((scored.numbers, scored.output.logits.float().cpu(), scored.labels))
         mixture = {}
-        if held_out.linear is not None and self.votes:
-            linear = held_out.linear[[number for numbers, _, _ in found for number in numbers]]
+        if held_out.vote is not None:
+            linear = held_out.vote[[number for numbers, _, _ in found for number in numbers]]
             network = torch.cat([logits for _, logits, _ in found]).numpy()
             mixture = {"linear": fit_share(network, linear, torch.cat([labels for _, _, labels in found]).numpy())}
         scores = Scores()
@@ -311,7 +318,7 @@ class LabelTask(FileTask):
         """Return the likeliest labels of each record, and the probabilities of all; see `Task.predict`."""
         examples = [self.Example(*(record[one.name] for one in self.inputs), "") for record in records]
         encoded = self.encode(examples, [UNTRAINED] * len(examples), assets, None)
-        encoded = replace(encoded, linear=self.linear_scores(examples, assets))
+        encoded = self._with_vote(encoded, examples, assets)
         batches = encoded.in_order(options.batch_size) if self.in_order else encoded.by_length(options.batch_tokens)
 
         def answer(indices: Indices) -> Iterator[Prediction]:
@@ -362,18 +369,15 @@ class LabelTask(FileTask):
         progress(len(encoded.unusable))
         order = encoded.in_order(options.batch_size) if self.in_order else encoded.shuffled(options.batch_tokens)
         scores = Scores(self.temperature())
-        alone: list[bool] = []
-        by_linear: list[bool] = []
+        linear = self.linear_scores(examples, assets)
+        alone: dict[str, list[bool]] = {name: [] for name in (*linear, "network")}
         for indices in order:
             scored = score_batch(model, encoded, indices)
             logits = scored.output.logits.float().cpu()
             scores.add(_mixed(logits, scored.numbers, encoded, self.mixture), scored.labels)
-            alone += (logits.argmax(dim=-1) == scored.labels).tolist()
-            by_linear += (
-                []
-                if encoded.linear is None
-                else (encoded.linear[scored.numbers].argmax(axis=1) == scored.labels.numpy()).tolist()
-            )
+            given = {name: torch.from_numpy(one[scored.numbers]) for name, one in linear.items()} | {"network": logits}
+            for name, one in given.items():
+                alone[name] += (one.argmax(dim=-1) == scored.labels).tolist()
             if observe is not None:
                 observe(self.view(model, scored), [examples[number] for number in scored.numbers])
             progress(len(scored.numbers))
@@ -390,12 +394,13 @@ class LabelTask(FileTask):
         metrics |= self.compared([one for number, one in enumerate(examples) if number not in encoded.unusable])
         if "majority" in metrics:
             notes["baselines"] = f"majority: always {printable(str(self.baselines['majority']))!r}{self.compared_note}"
-        if by_linear:
-            metrics |= {"linear_accuracy": sum(by_linear) / len(by_linear), "network_accuracy": sum(alone) / len(alone)}
-            share = self.mixture.get("linear", 0.0)
+        if linear:
+            metrics |= {f"{name}_accuracy": sum(right) / len(right) for name, right in alone.items()}
             notes["linear"] = (
                 "linear_accuracy: TF-IDF of words and pairs with logistic regression, of the same training data; "
-                f"network_accuracy: the network without it; its share in the scores is {share:.3g}"
+                + ("ngram_accuracy: with character n-grams and naive Bayes, " * ("ngram" in linear))
+                + f"its share in the scores is {self.mixture.get('linear', 0.0):.3g}; "
+                "network_accuracy: the network alone"
             )
         tables = self._tables(assets.labels, confusion)
         return Evaluation(metrics, notes, tables | {"calibration": calibration_table(scores.bins(), self.unit)})
@@ -431,9 +436,9 @@ class LabelTask(FileTask):
 def _mixed(logits: Tensor, numbers: list[int], encoded: Encoded, mixture: Mapping[str, float]) -> Float[Tensor, "B C"]:
     """Return the scores of the network for these examples, and those of the linear classifier by its share."""
     share = mixture.get("linear", 0.0)
-    if encoded.linear is None or share == 0:
+    if encoded.vote is None or share == 0:
         return logits
-    return (1 - share) * logits + share * torch.from_numpy(encoded.linear[numbers])
+    return (1 - share) * logits + share * torch.from_numpy(encoded.vote[numbers])
 
 
 def _confusion(scores: Scores, classes: int) -> label_metrics.Confusion:
