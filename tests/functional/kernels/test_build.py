@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from active_kernel import skip_unless_active
 
 from foci.functional.kernels import KERNELS, build, library_cache, status
@@ -205,6 +206,24 @@ def test_a_failed_self_check_switches_the_kernel_off_and_is_asked_once(fresh, mo
     assert "wrong numbers" in reason_of(kernel)
     assert len(asked) == 1
     assert kernel.status.active is False
+
+
+def test_what_a_self_check_saves_is_not_for_the_hooks_of_the_caller(fresh, monkeypatch):
+    """Activation checkpointing counts saved tensors: it failed where the first use of a kernel was inside."""
+    monkeypatch.setattr(build, "_loaded", (ctypes.CDLL(None), "a library"))
+    saved = []
+
+    def check(library):
+        torch.ones(1, requires_grad=True).exp().backward()
+        return True
+
+    def pack(tensor):
+        saved.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), torch.no_grad():
+        assert Kernel("a", {}, check).status.active
+    assert not saved
 
 
 def test_a_missing_function_switches_the_kernel_off(fresh, monkeypatch):
