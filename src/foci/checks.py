@@ -5,10 +5,13 @@ No message shows the contents of a tensor.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Sequence
+from typing import NoReturn
 
-from foci.errors import ShapeError
+import torch
+from torch import Tensor, nn
+
+from foci.errors import ConfigError, ShapeError
 
 
 def check_shape(owner: str, name: str, tensor: Tensor, *expected: str | int, fix: str = "") -> None:
@@ -24,7 +27,9 @@ def check_shape(owner: str, name: str, tensor: Tensor, *expected: str | int, fix
             f"{owner}: {name} has dtype {tensor.dtype}, expected a floating dtype. "
             f"Embed integer ids first, or convert with {name}.float()."
         )
-    shape = tensor.shape
+    shape: Sequence[object] = tensor.shape
+    if shape and isinstance(shape[-1], Tensor):  # in a trace of torch.jit, which would fix what sizes decide
+        raise _no_torchscript(owner)
     open_ended = expected[0] == "…"
     axes = expected[1:] if open_ended else expected
     missing = len(shape) - len(axes)
@@ -42,8 +47,8 @@ def is_sequence(tensor: Tensor, size: int | str | None) -> bool:
     """Return whether `check_shape` would find ``(batch, position, size)``; it takes a third of the time."""
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         return False
-    shape = tensor.shape
-    return len(shape) == 3 and shape[2] == size
+    shape: Sequence[object] = tensor.shape
+    return len(shape) == 3 and not isinstance(shape[2], Tensor) and shape[2] == size
 
 
 def are_together(query: Tensor, key: Tensor, value: Tensor) -> bool:
@@ -51,6 +56,18 @@ def are_together(query: Tensor, key: Tensor, value: Tensor) -> bool:
     if query.dtype != value.dtype or query.device != value.device:
         return False
     return bool(query.shape[0] == key.shape[0] == value.shape[0])
+
+
+def refuse_script(module: nn.Module) -> NoReturn:
+    """Raise for a module that `torch.jit.script` prepares: the ``__prepare_scriptable__`` of every mechanism."""
+    raise _no_torchscript(type(module).__name__)
+
+
+def _no_torchscript(owner: str) -> ConfigError:
+    return ConfigError(
+        f"{owner}: it is compiled to TorchScript, which torch has deprecated, expected torch.compile or torch.export. "
+        "docs/compile-export.md has both, and ONNX."
+    )
 
 
 def check_together(owner: str, **tensors: Tensor | None) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
 
 from foci.tracing import exportable
 from foci.weights.handle import Weights
+
+Forward = TypeVar("Forward")
 
 
 @exportable
@@ -33,6 +36,11 @@ class PairOutput(NamedTuple):
     left: Weights | None = None
     right: Weights | None = None
     reverse: Weights | None = None
+
+
+def called_as(forward: Forward) -> Callable[[Any], Forward]:
+    """Give ``__call__`` the types of ``forward``: torch declares that modules take and return anything."""
+    return lambda call: forward
 
 
 def weights_of(output: Any) -> dict[str, Weights]:

@@ -1,5 +1,7 @@
 """Properties of every row of the catalog and every variant, in all families."""
 
+import inspect
+
 import pytest
 import torch
 from cases import CHOOSING, EVERY_CASE, B, any_inputs, arguments, card, make, names, option, output_of, subject, tensors
@@ -7,7 +9,8 @@ from cases import CHOOSING, EVERY_CASE, B, any_inputs, arguments, card, make, na
 import foci
 from foci.catalog import MECHANISMS
 from foci.contract import laws
-from foci.errors import ConfigError, ShapeError
+from foci.errors import ShapeError
+from foci.functional.rotary_options import Rotary
 
 EVERY = list(MECHANISMS)
 
@@ -131,21 +134,80 @@ def test_record_sees_it(name):
     laws.recording_sees_it(subject(name))
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if name != "multi_head"])
-def test_every_argument_shows_in_the_repr(name):
+def own_part(*given):
+    return given[-1]
+
+
+CLASSES = {getattr(card.builder, "func", card.builder): name for name, card in reversed(MECHANISMS.items())}
+OTHERS = {
+    "score": "cosine",
+    "normalize": "sigmoid",
+    "focus": "causal",
+    "dropout": 0.5,
+    "after": own_part,
+    "key_dim": 11,
+    "num_heads": 3,
+    "num_key_heads": 1,
+    "rotary": Rotary(base=500.0),
+    "relative": "shaw",
+    "qk_norm": "layer",
+    "window": (1, 0),
+    "sink": "learned",
+    "gate": "headwise",
+    "initial_memory": "learned",
+    "sentence_encoder": own_part,
+    "kernel_size": 3,
+    "output_bias": False,
+    "allowed_transitions": torch.ones(5, 5, dtype=torch.bool),
+    "allowed_start": torch.ones(5, dtype=torch.bool),
+    "allowed_end": torch.ones(5, dtype=torch.bool),
+}
+"""Another value of an argument, where it is no size."""
+BESIDE = {
+    (foci.Attention, "query_dim"): {"score": "general"},
+    (foci.Attention, "key_dim"): {"score": "general"},
+    (foci.Attention, "hidden_dim"): {"score": "additive"},
+    (foci.Attention, "radius"): {"focus": "local_m", "radius": 2},
+    (foci.Attention, "window"): {"focus": "sliding_window", "window": (2, 3)},
+    (foci.Attention, "max_length"): {"score": "location", "max_length": 31},
+    (foci.MultiHeadAttention, "norm_epsilon"): {"qk_norm": "rms"},
+    (foci.MultiHeadAttention, "rotary"): {"head_dim": 4},
+    (foci.HierarchicalPool, "sentence_dim"): {"sentence_encoder": own_part, "sentence_dim": 3},
+    (foci.HierarchicalPool, "sentence_encoder"): {"sentence_dim": 5},
+    (foci.CBAM, "kernel_size"): {"kernel_size": 5},
+    (foci.SpatialAttention, "kernel_size"): {"kernel_size": 5},
+}
+"""What an argument needs beside it to have an effect."""
+
+
+def arguments_of_classes():
+    found = []
+    for kind, name in CLASSES.items():
+        for argument, parameter in inspect.signature(kind).parameters.items():
+            beside = {**MECHANISMS[name].example, **BESIDE.get((kind, argument), {})}
+            before = beside.get(argument, parameter.default)
+            plain = (
+                not before
+                if isinstance(before, bool)
+                else OTHERS[argument]
+                if argument in OTHERS
+                else (before or 0) + 2
+            )
+            found.append(pytest.param(kind, beside, {argument: plain}, id=f"{kind.__name__}-{argument}"))
+    return found
+
+
+@pytest.mark.parametrize(("kind", "beside", "changed"), arguments_of_classes())
+def test_every_argument_shows_in_the_repr(kind, beside, changed):
+    printed = repr(kind(**beside))
+    assert repr(kind(**{**beside, **changed})) != printed, printed
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_variant_shows_in_the_repr(name):
     row = MECHANISMS[name]
-
-    def changed(key, value):
-        larger = value + 2 if isinstance(value, int) else tuple(one + 1 for one in value)
-        try:
-            return row.builder(**{**row.example, key: larger})
-        except ConfigError:  # query and key have one size
-            return row.builder(**{**row.example, "query_dim": larger, "key_dim": larger})
-
-    others = [changed(key, value) for key, value in row.example.items()]
-    others += [row.builder(**row.arguments(variant)) for variant in row.variants]
     printed = repr(row.builder(**row.example))
-    assert all(repr(other) != printed for other in others), printed
+    assert all(repr(row.builder(**row.arguments(variant))) != printed for variant in row.variants), printed
 
 
 def test_unknown_names_list_the_near_ones():

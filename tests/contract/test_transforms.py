@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 import foci
 from foci import masks
+from foci.errors import ConfigError
 from foci.functional.kernels import additive
 
 RANDOM = [case for case in EVERY_CASE if option(case, "normalize") in ("sample", "gumbel") or option(case, "dropout")]
@@ -188,3 +189,30 @@ def test_threads_share_a_module(case, around):
         for found, alone in zip(pool.map(scaled, factors), expected):
             for ours, theirs in zip(found, alone):
                 assert torch.equal(ours, theirs)
+
+
+@pytest.mark.filterwarnings("ignore::Warning")  # torch's own: it is deprecated
+@pytest.mark.parametrize("case", EVERY_CASE)
+def test_torchscript_is_refused(case):
+    """Alone, and inside of a model that returns tensors only: what sizes decide would be that of the example."""
+    module, inputs = make(case), any_inputs(case)
+
+    class Around(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+
+        def forward(self, *inputs: Tensor) -> Tensor:
+            return numbers(self.inner(*inputs))[0]
+
+    for model in (module, Around()):
+        for compile_it in (torch.jit.script, lambda model: torch.jit.trace(model, inputs)):
+            with pytest.raises(ConfigError, match=r"TorchScript.* expected torch\.compile or torch\.export"):
+                compile_it(model)
+
+
+@pytest.mark.filterwarnings("ignore::Warning")
+def test_attend_in_torchscript_is_refused():
+    query = torch.randn(1, 2, 3)
+    with pytest.raises(ConfigError, match="attend: it is compiled to TorchScript"):
+        torch.jit.trace(lambda query: foci.attend(query, query, query).output, query)

@@ -139,5 +139,8 @@ def test_what_is_no_attention_is_refused():
     for given in (torch.rand(1, 2, 3), "text", [torch.rand(1, 2, 3)], (1, 2)):
         with pytest.raises(ShapeError, match="'x' has a .*expected Weights"):
             Trace.from_handles({"x": given}, {"text": list("abc")})
+    for given in (torch.rand(1, 2, 3), [Weights.from_tensor(torch.rand(1, 2, 3))]):
+        with pytest.raises(ConfigError, match="expected a mapping of names"):
+            Trace.from_handles(given, {"text": list("abc")})
     with pytest.raises(ConfigError, match="no steps"):
         Trace.from_handles({"x": []}, {"text": list("abc")})

@@ -77,5 +77,18 @@ def test_what_a_handle_is_not_says_dense(handles):
         float(weights)
     with pytest.raises(ConfigError, match=r"dense\(\)"):
         weights.to(torch.float64)
+    for use in (
+        lambda one: one + 1.0,
+        lambda one: 1.0 - one,
+        lambda one: -one,
+        lambda one: one > 0.5,
+        lambda one: one @ torch.ones(S, 1),
+        lambda one: torch.ones(L, L) @ one,
+        torch.sum,
+        lambda one: torch.cat([one, one]),
+        torch.nn.functional.softmax,
+    ):
+        with pytest.raises(ShapeError, match=r"a handle on weights, expected a tensor\. .*weights\.dense\(\)"):
+            use(weights)
     with pytest.raises(ValueError, match="always a copy"):
         np.array(weights, copy=False)

@@ -11,23 +11,23 @@ Differs: score, normalizer and focus are options; the paper's choice is additive
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.checks import are_together, check_shape, check_together, expand_query, is_sequence
+from foci.checks import are_together, check_shape, check_together, expand_query, is_sequence, refuse_script
 from foci.errors import ConfigError, check_positive, check_share, check_sizes, unknown_name
 from foci.functional.attend import close_by_bias, mask_and_bias
-from foci.functional.own_parts import check_attended, check_closed, check_takes, is_first_call, mark_checked
+from foci.functional.own_parts import check_attended, check_closed, check_takes, is_first_call, mark_checked, name_of
 from foci.masks import clear_source
 from foci.mechanisms.focus import FOCUSES, FocusFunction, FocusModule
 from foci.mechanisms.normalizers import NORMALIZERS, NamedNormalizer, NormalizerFunction
 from foci.mechanisms.parts import Focus, Memory, Normalizer, Reading, Score, Sizes, Stage
 from foci.mechanisms.scores import SCORES, ScoreFunction, ScoreModule
 from foci.names import NORMALIZER_ALIASES, SCORE_ALIASES, FocusName, NormalizerName, ScoreName, settled
-from foci.outputs import AttentionOutput
+from foci.outputs import AttentionOutput, called_as
 from foci.torch_private import submodules
 
 Part = TypeVar("Part")
@@ -66,6 +66,8 @@ class Attention(nn.Module):
         >>> output.shape, weights.shape
         (torch.Size([2, 7, 5]), torch.Size([2, 7, 11]))
     """
+
+    __prepare_scriptable__ = refuse_script
 
     def __init__(
         self,
@@ -136,6 +138,12 @@ class Attention(nn.Module):
         """
         mask, bias = close_by_bias(self._owner, query, key, mask, bias)
         return self.read(query, self.prepare(key, value, mask), state, bias=bias)
+
+    if TYPE_CHECKING:
+
+        @called_as(forward)
+        def __call__(self) -> None:
+            """Call `forward`, as torch does."""
 
     def prepare(
         self,
@@ -241,7 +249,8 @@ class Attention(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the options, for printing."""
-        return f"normalize={self.normalizer!r}, sharpening={self.sharpening}, dropout={self.dropout}"
+        after = "" if self.after is None or isinstance(self.after, nn.Module) else f", after={name_of(self.after)}"
+        return f"normalize={self.normalizer!r}, sharpening={self.sharpening}, dropout={self.dropout}{after}"
 
 
 _USED_BY = {

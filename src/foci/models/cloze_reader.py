@@ -35,6 +35,7 @@ from foci.layers.recurrent import RecurrentEncoder
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.pair import AttentionOverAttention
 from foci.models.options.words import ReaderOptions
+from foci.outputs import weights_of
 from foci.tracing import exportable
 from foci.weights import Weights
 
@@ -169,9 +170,9 @@ class Reader(nn.Module):
     ) -> tuple[Float[Tensor, "B S"], dict[str, Weights]]:
         """The weight of each word of the document, and the attentions that it is made of."""
         if isinstance(self.point, AttentionOverAttention):
-            matched = self.point(document, question, valid, asked)
-            further = {"question": matched.right, "words": matched.weights, "to_question": matched.reverse}
-            return matched.left.dense(), further
+            found = weights_of(self.point(document, question, valid, asked))
+            further = {"question": found[":right"], "words": found[""], "to_question": found[":reverse"]}
+            return found[":left"].dense(), further
         asking = self.dropout(ends)
         if self.at_blank and question.shape[1]:
             at = blank.clamp_min(0).reshape(-1, 1, 1).expand(-1, 1, question.shape[2])

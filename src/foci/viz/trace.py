@@ -165,6 +165,11 @@ class Trace:
             derived: names of those that the model did not compute itself; see `TracedAttention`.
             budget: how many numbers are kept of each attention.
         """
+        if not isinstance(attentions, Mapping):
+            raise ConfigError(
+                f"Trace.from_handles: attentions is a {type(attentions).__name__}, expected a mapping of names: "
+                '{"cross": weights}.'
+            )
         labeled = {key: _as_axis(axis, key) for key, axis in axes.items()}
         axes_of = axes_of or {}
         handles = by_name(attentions)

@@ -125,6 +125,10 @@ class Weights(Copied):
                 message += f": it is a handle on weights. Compute them first: weights.dense().{name}"
             raise AttributeError(message, name=name, obj=self)
 
+        @classmethod
+        def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+            raise _no_tensor(f"{getattr(function, '__name__', function)} got")
+
     def detach(self) -> Weights:
         """Return the handle without the graph."""
         return self._with_tensors(Tensor.detach)
@@ -266,6 +270,33 @@ class Weights(Copied):
         # A product of more rows of fewer heads is faster.
         by_head = isinstance(source, DotSoftmax) and len(source.shape) == 4 and not source.grouped
         return reduce_pieces(source, reduce, self._pieces(by_head and source.shape.numel() > _CHUNK))
+
+
+def _no_tensor(what: str) -> ShapeError:
+    return ShapeError(f"Weights: {what} a handle on weights, expected a tensor. Compute them first: weights.dense().")
+
+
+def _operator(symbol: str) -> Callable[..., NoReturn]:
+    def operator(weights: Weights, *others: object) -> NoReturn:
+        raise _no_tensor(f"{symbol} got")
+
+    return operator
+
+
+for _symbol, _names in {
+    "+": "add radd",
+    "-": "sub rsub neg",
+    "*": "mul rmul",
+    "/": "truediv rtruediv",
+    "@": "matmul rmatmul",
+    "**": "pow rpow",
+    ">": "gt",
+    ">=": "ge",
+    "<": "lt",
+    "<=": "le",
+}.items():
+    for _name in _names.split():
+        setattr(Weights, f"__{_name}__", _operator(_symbol))
 
 
 def independent(weights: Weights, inputs: object) -> Weights:

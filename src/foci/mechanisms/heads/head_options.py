@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ from foci.functional.positions import PLAIN
 from foci.functional.rotary_options import Rotary
 from foci.mechanisms.heads.relative import BucketBias, RelativeBias, ShawBias, TransformerXLBias
 from foci.names import DotScoreName, GateName, NormalizerName, RelativeName, SinkName
+
+if TYPE_CHECKING:
+    from foci.mechanisms.heads.multi_head import MultiHeadAttention
 
 NORMS: dict[str, Callable[[int, float], nn.Module]] = {
     "rms": lambda size, epsilon: nn.RMSNorm(size, eps=epsilon),
@@ -121,3 +125,37 @@ def relative_of(
     if isinstance(relative, str):
         raise unknown_name("relative", relative, get_args(RelativeName))
     return relative
+
+
+def options_text(heads: MultiHeadAttention) -> str:
+    """Return the options that differ from those of a plain multi-head attention, for printing."""
+    plain = {
+        "head_dim": heads.model_dim // heads.num_heads,
+        "num_key_heads": heads.num_heads,
+        "causal": False,
+        "window": None,
+        "rotary": None,
+        "alibi": False,
+        "qk_norm": False,
+        "score": "scaled_dot",
+        "scale": 1.0 / math.sqrt(heads.head_dim),
+        "score_cap": None,
+        "normalize": "softmax",
+        "gate": None,
+        "dropout": 0.0,
+        "keep_weights": False,
+    }
+    shown = [f"model_dim={heads.model_dim}", f"num_heads={heads.num_heads}"]
+    for name, default in plain.items():
+        value = getattr(heads, name)
+        if value == default or isinstance(value, nn.Module):  # modules show themselves
+            continue
+        shown.append(name if value is True or value == PLAIN else f"{name}={_as_text(value)}")
+    if heads.sink is not None:
+        kind = "learned" if isinstance(heads.sink, nn.Parameter) else "zero"
+        shown.append(f"sink={kind!r}")
+    return ", ".join(shown)
+
+
+def _as_text(value: object) -> str:
+    return name_of(value) if callable(value) else repr(value)

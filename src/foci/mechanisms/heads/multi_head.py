@@ -20,13 +20,13 @@ Differs: projections have a bias unless bias=False, as in torch; the paper write
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from foci.checks import check_shape, check_together, expand_query
+from foci.checks import check_shape, check_together, expand_query, refuse_script
 from foci.errors import ConfigError, check_positive, check_share, check_sizes
 from foci.functional import scores as score_functions
 from foci.functional.attend import (
@@ -38,7 +38,7 @@ from foci.functional.attend import (
 )
 from foci.functional.mean_square import EPSILON, unit_mean_square
 from foci.functional.own_parts import own_scores
-from foci.functional.positions import PLAIN, alibi_bias, alibi_slopes, rotary
+from foci.functional.positions import alibi_bias, alibi_slopes, rotary
 from foci.functional.rotary_options import Rotary
 from foci.masks import clear_query, clear_source
 from foci.mechanisms.heads.cache import AnyCache, KeyValueCache, PreallocatedCache, SlidingCache
@@ -47,6 +47,7 @@ from foci.mechanisms.heads.head_options import (
     check_without_effect,
     head_sizes,
     norm_of,
+    options_text,
     relative_of,
     rotary_of,
     sink_of,
@@ -68,7 +69,7 @@ from foci.names import (
     SinkName,
     settled,
 )
-from foci.outputs import AttentionOutput
+from foci.outputs import AttentionOutput, called_as
 from foci.tracing import exportable
 from foci.weights.sources import capped, scaled_products
 
@@ -129,6 +130,7 @@ class MultiHeadAttention(nn.Module):
     """
 
     remembers = False  # hypotheses share the source's row: their states do not differ
+    __prepare_scriptable__ = refuse_script
 
     def __init__(
         self,
@@ -277,6 +279,12 @@ class MultiHeadAttention(nn.Module):
             return self.read(query, self.prepare(key, value, mask), bias=bias)
         key, value = clear_new(state, key, value, mask)
         return self.read(query, self.prepare(key, value)._replace(mask=mask), state, bias=bias)
+
+    if TYPE_CHECKING:
+
+        @called_as(forward)
+        def __call__(self) -> None:
+            """Call `forward`, as torch does."""
 
     def prepare(
         self,
@@ -448,18 +456,7 @@ class MultiHeadAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the options that differ from a plain multi-head attention, for printing."""
-        shown = [f"model_dim={self.model_dim}", f"num_heads={self.num_heads}"]
-        if self.num_key_heads != self.num_heads:
-            shown.append(f"num_key_heads={self.num_key_heads}")
-        if self.head_dim * self.num_heads != self.model_dim:
-            shown.append(f"head_dim={self.head_dim}")
-        shown += [name for name in ("causal", "alibi") if getattr(self, name)]
-        if self.rotary is not None:
-            shown.append("rotary" if self.rotary == PLAIN else f"rotary={self.rotary}")
-        if self.qk_norm:
-            shown.append("qk_norm" if self.qk_norm is True else f"qk_norm={self.qk_norm!r}")
-        shown += [f"{name}={getattr(self, name)!r}" for name in ("window", "score_cap", "gate") if getattr(self, name)]
-        return ", ".join(shown)
+        return options_text(self)
 
 
 def _sum(bias: Tensor | None, added: Tensor) -> Tensor:

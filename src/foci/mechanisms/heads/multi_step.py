@@ -10,16 +10,18 @@ Differs: nothing; the rescaling by m · sqrt(1/m) of section 3.5 is an option, s
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.checks import check_shape, check_together, expand_query
+from foci.checks import check_shape, check_together, expand_query, refuse_script
 from foci.errors import ConfigError, check_sizes
 from foci.functional.attend import attend_dots, close_by_bias, mask_and_bias
 from foci.masks import clear_source
 from foci.mechanisms.parts import Memory
-from foci.outputs import AttentionOutput
+from foci.outputs import AttentionOutput, called_as
 
 
 class MultiStepAttention(nn.Module):
@@ -40,6 +42,8 @@ class MultiStepAttention(nn.Module):
         >>> attention(h, z, e, target=g).output.shape
         torch.Size([2, 7, 5])
     """
+
+    __prepare_scriptable__ = refuse_script
 
     def __init__(self, query_dim: int, key_dim: int, *, scale_by_length: bool = False) -> None:
         super().__init__()
@@ -70,6 +74,12 @@ class MultiStepAttention(nn.Module):
         """
         mask, bias = close_by_bias("MultiStepAttention", query, key, mask, bias)
         return self.read(query, self.prepare(key, value, mask), state, target=target, bias=bias)
+
+    if TYPE_CHECKING:
+
+        @called_as(forward)
+        def __call__(self) -> None:
+            """Call `forward`, as torch does."""
 
     def prepare(
         self,

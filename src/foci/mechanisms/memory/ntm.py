@@ -22,16 +22,17 @@ Differs: the paper leaves the following open. Bounds: tanh for key and add (a he
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.checks import check_shape
+from foci.checks import check_shape, refuse_script
 from foci.errors import ConfigError, check_sizes, unknown_name
 from foci.functional import addressing
 from foci.functional.kernels import ntm
+from foci.outputs import called_as
 from foci.tracing import exportable
 
 InitialMemory = Literal["constant", "learned", "zero"]
@@ -71,6 +72,8 @@ class NeuralTuringMemory(nn.Module):
         >>> output.shape, state.memory.shape, state.read_weights.shape
         (torch.Size([1, 6]), torch.Size([1, 7, 3]), torch.Size([1, 2, 7]))
     """
+
+    __prepare_scriptable__ = refuse_script
 
     def __init__(
         self,
@@ -122,6 +125,12 @@ class NeuralTuringMemory(nn.Module):
         memory, read_weights, write_weights, _ = state
         stepped = MemoryState(*ntm.step(self.commands(input), memory, read_weights, write_weights, self.shift_width))
         return stepped.reads.flatten(1), stepped
+
+    if TYPE_CHECKING:
+
+        @called_as(forward)
+        def __call__(self) -> None:
+            """Call `forward`, as torch does."""
 
     def initial_state(self, batch_size: int) -> MemoryState:
         """Return the state before the first step: the initial memory, every head on slot 0 and what it reads there."""

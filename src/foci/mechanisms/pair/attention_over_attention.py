@@ -17,14 +17,17 @@ Differs: output, the mean of the document by s, is added; the paper only points 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from foci.checks import refuse_script
 from foci.errors import check_sizes
 from foci.functional.scores import dot
 from foci.masks import masked_softmax
 from foci.mechanisms.pair.inputs import check_pair
-from foci.outputs import PairOutput
+from foci.outputs import PairOutput, called_as
 from foci.weights import Weights
 
 
@@ -50,6 +53,8 @@ class AttentionOverAttention(nn.Module):
         >>> sum_occurrences(matched.left.dense(), tokens, candidates).tolist()
         [[0.5, 0.25]]
     """
+
+    __prepare_scriptable__ = refuse_script
 
     def __init__(self, value_dim: int | None = None) -> None:
         super().__init__()
@@ -86,3 +91,9 @@ class AttentionOverAttention(nn.Module):
             Weights.from_tensor(of_right),
             Weights.from_tensor(of_query),
         )
+
+    if TYPE_CHECKING:
+
+        @called_as(forward)
+        def __call__(self) -> None:
+            """Call `forward`, as torch does."""

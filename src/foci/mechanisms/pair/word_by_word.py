@@ -16,15 +16,17 @@ Differs: r_0, which the paper leaves open, is 0. N is the last word of each row'
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from foci.checks import refuse_script
 from foci.errors import check_sizes
 from foci.functional.stepwise import over_steps
 from foci.mechanisms.pair.inputs import check_pair
-from foci.outputs import PairOutput
+from foci.outputs import PairOutput, called_as
 from foci.tracing import known_true
 from foci.weights import Weights
 
@@ -48,6 +50,8 @@ class WordByWord(nn.Module):
         >>> matched.output.shape, matched.weights.dense().tolist()
         (torch.Size([1, 3]), [[[0.25, 0.25, 0.25, 0.25], [0.25, 0.25, 0.25, 0.25]]])
     """
+
+    __prepare_scriptable__ = refuse_script
 
     def __init__(self, model_dim: int) -> None:
         super().__init__()
@@ -95,3 +99,9 @@ class WordByWord(nn.Module):
         read_something = left_valid.any(dim=1) & right_valid.any(dim=1)
         output = output.masked_fill(~read_something.unsqueeze(1), 0.0)
         return PairOutput(output, Weights.from_tensor(weights))
+
+    if TYPE_CHECKING:
+
+        @called_as(forward)
+        def __call__(self) -> None:
+            """Call `forward`, as torch does."""

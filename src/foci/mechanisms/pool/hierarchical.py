@@ -16,15 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.checks import check_boolean, check_shape, check_valid
+from foci.checks import check_boolean, check_shape, check_valid, refuse_script
 from foci.errors import ConfigError, ShapeError
+from foci.functional.own_parts import name_of
 from foci.mechanisms.pool.pool import AttentionPool
-from foci.outputs import AttentionOutput
+from foci.outputs import AttentionOutput, called_as
 from foci.tracing import exportable
 from foci.weights import Weights
 from foci.weights.sources import Dense
@@ -74,6 +76,8 @@ class HierarchicalPool(nn.Module):
         [[0.25, 0.25, 0.5, 0.0]]
     """
 
+    __prepare_scriptable__ = refuse_script
+
     def __init__(
         self,
         value_dim: int,
@@ -94,6 +98,11 @@ class HierarchicalPool(nn.Module):
         self.word_pool = AttentionPool(value_dim, hidden_dim)
         self.sentence_encoder = sentence_encoder
         self.sentence_pool = AttentionPool(sentence_dim, hidden_dim)
+
+    def extra_repr(self) -> str:
+        """Return the encoder where it is no module, for printing."""
+        encoder = self.sentence_encoder
+        return "" if encoder is None or isinstance(encoder, nn.Module) else f"sentence_encoder={name_of(encoder)}"
 
     def forward(
         self,
@@ -119,6 +128,12 @@ class HierarchicalPool(nn.Module):
             Dense(of_document.flatten(1)), words=Weights.from_tensor(of_sentence), sentences=document.weights
         )
         return AttentionOutput(document.output, weights)
+
+    if TYPE_CHECKING:
+
+        @called_as(forward)
+        def __call__(self) -> None:
+            """Call `forward`, as torch does."""
 
     def _documents(self, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return ``value (B, N, T, D)`` and ``mask (B, N, T)``, or raise an error that says what is wrong with them."""

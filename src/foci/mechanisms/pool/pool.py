@@ -14,15 +14,16 @@ Differs: nothing.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.checks import check_shape, check_valid
+from foci.checks import check_shape, check_valid, refuse_script
 from foci.errors import check_sizes
 from foci.masks import clear_unreadable, masked_softmax
-from foci.outputs import AttentionOutput
+from foci.outputs import AttentionOutput, called_as
 from foci.weights import Weights
 
 
@@ -47,6 +48,8 @@ class AttentionPool(nn.Module):
         >>> output[1].tolist()
         [0.0, 0.0, 0.0]
     """
+
+    __prepare_scriptable__ = refuse_script
 
     def __init__(self, value_dim: int, hidden_dim: int | None = None) -> None:
         super().__init__()
@@ -73,3 +76,9 @@ class AttentionPool(nn.Module):
         weights = masked_softmax(scores, mask)
         output = (weights.unsqueeze(-2) @ value).squeeze(-2)
         return AttentionOutput(output, Weights.from_tensor(weights))
+
+    if TYPE_CHECKING:
+
+        @called_as(forward)
+        def __call__(self) -> None:
+            """Call `forward`, as torch does."""

@@ -23,17 +23,17 @@ Differs: as attention, the weights (B, T, K) of each step are the probabilities 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from foci.checks import check_boolean, check_shape, check_together, check_valid
+from foci.checks import check_boolean, check_shape, check_together, check_valid, refuse_script
 from foci.errors import ConfigError, ShapeError, check_sizes, unknown_name
 from foci.functional import crf
 from foci.masks import clear_unreadable
-from foci.outputs import AttentionOutput
+from foci.outputs import AttentionOutput, called_as
 from foci.weights import Weights
 
 
@@ -95,6 +95,7 @@ class CRF(nn.Module):
     allowed_transitions: Tensor | None
     allowed_start: Tensor | None
     allowed_end: Tensor | None
+    __prepare_scriptable__ = refuse_script
 
     def __init__(
         self,
@@ -139,6 +140,12 @@ class CRF(nn.Module):
         """Return the probability of each tag at each step as weights, and their sum over the steps."""
         weights = crf.marginals(*self._chain("value", value, mask))
         return AttentionOutput(weights.sum(dim=1), Weights.from_tensor(weights))
+
+    if TYPE_CHECKING:
+
+        @called_as(forward)
+        def __call__(self) -> None:
+            """Call `forward`, as torch does."""
 
     def log_partition(
         self, emissions: Float[Tensor, "B T K"], mask: Bool[Tensor, "B T"] | None = None

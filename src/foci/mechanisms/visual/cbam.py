@@ -16,15 +16,16 @@ Differs: nothing. No layer has a bias, as in the equations; at least one hidden 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.checks import check_shape
+from foci.checks import check_shape, refuse_script
 from foci.mechanisms.visual.spatial import SpatialAttention
 from foci.mechanisms.visual.squeeze_excitation import SqueezeExcitation
-from foci.outputs import AttentionOutput
+from foci.outputs import AttentionOutput, called_as
 from foci.tracing import exportable
 from foci.weights import Weights
 from foci.weights.sources import ByWeights
@@ -66,6 +67,8 @@ class CBAM(nn.Module):
         (torch.Size([1, 6, 2, 3]), torch.Size([1, 6, 2, 3]))
     """
 
+    __prepare_scriptable__ = refuse_script
+
     def __init__(self, channels: int, *, reduction: int = 16, kernel_size: int = 7) -> None:
         super().__init__()
         self.channel = ChannelAttention(channels, reduction=reduction)
@@ -78,6 +81,12 @@ class CBAM(nn.Module):
         by_place = self.spatial(by_channel.output)
         maps = ProductOfMaps(by_channel.weights.dense(), by_place.weights.dense())
         return AttentionOutput(by_place.output, Weights(maps))
+
+    if TYPE_CHECKING:
+
+        @called_as(forward)
+        def __call__(self) -> None:
+            """Call `forward`, as torch does."""
 
 
 @exportable

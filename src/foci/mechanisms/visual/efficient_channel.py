@@ -16,14 +16,15 @@ Differs: nothing. Where k lies half way between two odd numbers the larger is ta
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.checks import check_shape
+from foci.checks import check_shape, refuse_script
 from foci.errors import ConfigError, check_sizes
-from foci.outputs import AttentionOutput
+from foci.outputs import AttentionOutput, called_as
 from foci.weights import Weights
 
 
@@ -46,6 +47,8 @@ class EfficientChannel(nn.Module):
         (torch.Size([1, 256, 2, 2]), torch.Size([1, 256, 1, 1]))
     """
 
+    __prepare_scriptable__ = refuse_script
+
     def __init__(self, channels: int, *, kernel_size: int | None = None) -> None:
         super().__init__()
         check_sizes(type(self).__name__, channels=channels)
@@ -61,6 +64,12 @@ class EfficientChannel(nn.Module):
         logits = self.convolve(features.mean(dim=(2, 3)).unsqueeze(1)).squeeze(1)
         weights = torch.sigmoid(logits)[:, :, None, None]
         return AttentionOutput(features * weights, Weights.from_tensor(weights))
+
+    if TYPE_CHECKING:
+
+        @called_as(forward)
+        def __call__(self) -> None:
+            """Call `forward`, as torch does."""
 
 
 def _adapted(channels: int) -> int:

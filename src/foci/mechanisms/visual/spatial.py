@@ -12,13 +12,15 @@ Differs: nothing. The authors' program also normalizes the batch between convolu
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.checks import check_shape
+from foci.checks import check_shape, refuse_script
 from foci.errors import ConfigError
-from foci.outputs import AttentionOutput
+from foci.outputs import AttentionOutput, called_as
 from foci.weights import Weights
 
 
@@ -37,6 +39,8 @@ class SpatialAttention(nn.Module):
         (torch.Size([1, 6, 2, 3]), torch.Size([1, 1, 2, 3]))
     """
 
+    __prepare_scriptable__ = refuse_script
+
     def __init__(self, *, kernel_size: int = 7) -> None:
         super().__init__()
         if kernel_size < 1 or kernel_size % 2 == 0:
@@ -49,3 +53,9 @@ class SpatialAttention(nn.Module):
         pooled = torch.cat([features.mean(dim=1, keepdim=True), features.amax(dim=1, keepdim=True)], dim=1)
         weights = torch.sigmoid(self.convolve(pooled))
         return AttentionOutput(features * weights, Weights.from_tensor(weights))
+
+    if TYPE_CHECKING:
+
+        @called_as(forward)
+        def __call__(self) -> None:
+            """Call `forward`, as torch does."""

@@ -12,13 +12,15 @@ Differs: nothing. The two layers have no bias, as in the equation; at least one 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.checks import check_shape
+from foci.checks import check_shape, refuse_script
 from foci.errors import check_sizes
-from foci.outputs import AttentionOutput
+from foci.outputs import AttentionOutput, called_as
 from foci.weights import Weights
 
 
@@ -40,6 +42,8 @@ class SqueezeExcitation(nn.Module):
         [0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
     """
 
+    __prepare_scriptable__ = refuse_script
+
     def __init__(self, channels: int, *, reduction: int = 16) -> None:
         super().__init__()
         check_sizes(type(self).__name__, channels=channels, reduction=reduction)
@@ -53,6 +57,12 @@ class SqueezeExcitation(nn.Module):
         check_shape(type(self).__name__, "features", features, "batch", self.channels, "height", "width")
         weights = torch.sigmoid(self._logits(features))[:, :, None, None]
         return AttentionOutput(features * weights, Weights.from_tensor(weights))
+
+    if TYPE_CHECKING:
+
+        @called_as(forward)
+        def __call__(self) -> None:
+            """Call `forward`, as torch does."""
 
     def _logits(self, features: Tensor) -> Tensor:
         logits: Tensor = self.excite(features.mean(dim=(2, 3)))

@@ -298,8 +298,8 @@ def _own_model(
 
 def _usable(device: str | torch.device, dtype: torch.dtype | None) -> torch.device:
     """Return the device, or raise before anything is read if it or the type of the weights cannot be used."""
-    if dtype is not None and not dtype.is_floating_point:
-        raise ConfigError(f"load: dtype is {dtype}, expected a floating one, such as torch.bfloat16.")
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ConfigError(f"load: dtype is {dtype!r}, expected a floating torch.dtype, such as torch.bfloat16.")
     try:
         place = torch.device(device)
         torch.empty(0, device=place)
