@@ -1,12 +1,14 @@
+# pyright: reportUnnecessaryTypeIgnoreComment=error
 """What a type checker knows of foci: mypy checks this file in `make types`, pytest what happens at run time.
 
 A line with ``type: ignore[…]`` is a mistake that a type checker has to see: strict mypy reports each of these comments
-where there is nothing to ignore.
+where there is nothing to ignore, and so does pyright (tests/users).
 """
 
 from typing import assert_type, get_args
 
 import pytest
+import torch
 
 import foci
 from foci import names
@@ -34,6 +36,8 @@ def test_a_misspelled_mechanism_or_argument_is_a_type_error() -> None:
         foci.build("additive", query_size=3)  # type: ignore[call-overload]
     with pytest.raises(AttributeError, match="attned"):
         foci.attned  # type: ignore[attr-defined] # noqa: B018
+    with pytest.raises(AttributeError, match="trainer"):
+        foci.training.trainer  # type: ignore[attr-defined] # noqa: B018
     with pytest.raises(AttributeError, match="sparsemx"):
         foci.functional.sparse.sparsemx  # type: ignore[attr-defined] # noqa: B018
 
@@ -45,6 +49,19 @@ def test_a_mechanism_by_name_has_the_type_of_its_class() -> None:
     assert_type(foci.build("luong", query_dim=3, key_dim=5), foci.Attention)
     assert_type(foci.build("graves", input_dim=3), foci.NeuralTuringMemory)
     assert_type(foci.build("crf", num_tags=3), foci.CRF)
+
+
+def test_a_call_of_a_mechanism_has_types() -> None:
+    x = torch.ones(1, 3, 5)
+    attended = foci.build("additive", query_dim=5, key_dim=5)(x, x)
+    assert_type(attended, foci.AttentionOutput)
+    assert_type(attended.weights.topk(2)[1], torch.Tensor)
+    assert_type(foci.build("word_by_word", model_dim=5)(x, x), foci.PairOutput)
+    assert_type(foci.NeuralTuringMemory(5)(x[:, 0])[1], foci.MemoryState)
+    with pytest.raises(AttributeError, match=r"weights\.dense\(\)\.sum"):
+        attended.weights.sum()  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="masks"):
+        foci.build("pool", value_dim=5)(x, masks=None)  # type: ignore[call-arg]
 
 
 def test_packages_are_there_after_import_foci() -> None:

@@ -1,5 +1,12 @@
 """`foci.fit`: a model of the user's own in a run that is resumed bit for bit, loaded and drawn."""
 
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
 import pytest
 import torch
 from small_training import Fitting, Numbers, Small, make
@@ -38,6 +45,37 @@ def test_a_resumed_run_equals_an_uninterrupted_one(batches, tmp_path):
     assert fit(tmp_path / "parts", parts, batches(), resume=True).step == 6
     for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_after_a_kill(tmp_path):
+    """SIGKILL in the middle of step 5, where the newest checkpoint is that of step 4."""
+    program = """
+        import os, signal, sys
+        from small_training import Fitting
+        from test_own_model import fit
+
+        class Killed(Fitting):
+            seen = 0
+
+            def loss(self, model, batch):
+                Killed.seen += 1
+                if Killed.seen == 5:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return super().loss(model, batch)
+
+        fit(sys.argv[1], Killed(dropout=0.3))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "run")]
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support"), *sys.path]
+    killed = subprocess.run(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    whole, resumed = Fitting(dropout=0.3), Fitting(dropout=0.3)
+    fit(tmp_path / "whole", whole)
+    assert fit(tmp_path / "run", resumed, resume=True).step == 6
+    for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert foci_cli.main(["curves", str(tmp_path / "run"), "--html", str(tmp_path / "curves.html")]) == 0
 
 
 def test_a_run_is_loaded_with_the_class_of_its_model(tmp_path):
