@@ -91,6 +91,9 @@ def test_a_run_is_loaded_with_the_class_of_its_model(tmp_path):
     assert foci.load(tmp_path / "run", model=lambda dropout: Sized(dropout)).sizes == 0.3
     with pytest.raises(ConfigError, match=r"cannot be made with the arguments of the run, \{'dropout': 0.3\}"):
         foci.load(tmp_path / "run", model=lambda: Small())
+    for dtype in ("float32", torch.int64):
+        with pytest.raises(ConfigError, match=r"expected a floating torch\.dtype"):
+            foci.load(tmp_path / "run", model=Small, dtype=dtype)
     with pytest.raises(CheckpointError, match="weight"):
         foci.load(tmp_path / "run", model=lambda dropout: nn.Linear(2, 3))
     with pytest.raises(CheckpointError, match=r"is a run of foci.fit, whose model is a small_training.Small\. Load it"):
