@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._ops import HigherOrderOperator
 from torch.autograd import forward_ad
 from torch.nn.modules import module as all_modules
 from torch.overrides import _get_current_function_mode
@@ -101,6 +102,32 @@ def is_transformed() -> bool:
 def transform_level() -> int:
     """Return the level of the innermost transform of `torch.func` that runs, 0 outside of all."""
     return torch._C._functorch.maybe_current_level() or 0
+
+
+def by_position(
+    function: Callable[..., Tensor], given: tuple[Tensor, ...], places: tuple[Tensor, ...], more: tuple[Any, ...]
+) -> Tensor:
+    """Return a function of `flex_attention` of every entry, head, query and key, whose numbers are ``places``.
+
+    Args:
+        function: called as ``function(*given, batch, head, query, key, *more)`` for one position.
+        given: tensors ``(B, H, L, S)``.
+        places: the numbers of the entries, heads, queries and keys.
+        more: what the function is called with besides.
+    """
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    for axis in reversed(range(len(places))):
+        mapped = tuple(0 if axis == number else None for number in range(len(places)))
+        function = torch.vmap(function, in_dims=(*(0 for _ in given), *mapped, *(None for _ in more)))
+    with TransformGetItemToIndex():  # a function may look up its numbers in a table
+        found: Tensor = function(*given, *places, *more)
+    return found
+
+
+def is_flex_attention(function: Any) -> bool:
+    """Return whether this is the operator behind `flex_attention`, which alone is visible to modes."""
+    return isinstance(function, HigherOrderOperator) and function.name() == "flex_attention"
 
 
 def level_of(tensor: Tensor) -> int | None:

@@ -4,13 +4,14 @@
         model(inputs)
     tape["encoder.layers.0.self_attn"].dense()      # (B, H, L, S)
 
-Recorded are the mechanisms of foci, `torch.nn.MultiheadAttention`, and every call of `foci.attend`,
-`torch.nn.functional.scaled_dot_product_attention` or `multi_head_attention_forward`, hence also the models of Hugging
-Face with their default attention. The tape holds handles (`foci.weights.Weights`): queries, keys and masks are
-kept, weights are computed on request. They are the weights before dropout.
+Recorded are the mechanisms of foci, `torch.nn.MultiheadAttention`, every call of `foci.attend`, `flex_attention`,
+`torch.nn.functional.scaled_dot_product_attention` or `multi_head_attention_forward`, and attention that the model's own
+code writes out: a softmax whose result is multiplied with values (`foci.recording.written_out`). The tape holds handles
+(`foci.weights.Weights`): of fused calls queries, keys and masks are kept, and weights are computed on request; of the
+others the weights that the model computed. They are the weights before dropout.
 
-Not recorded is attention of other kinds: a softmax over products in the model's own code, flex_attention, the kernels
-of packages such as flash-attn, and anything inside TorchScript or an exported program.
+What looks like attention and was not recorded is in `Recording.missed`, with the reason: recurrent states, TorchScript,
+kernels of other packages.
 
 Within `torch.func.vmap` the weights on the tape are those of one entry; after it has returned, those of all entries,
 with the mapped axis first.
@@ -30,7 +31,7 @@ import functools
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -42,23 +43,16 @@ from torch.nn.modules import module as all_modules
 from torch.overrides import TorchFunctionMode
 
 from foci import torch_private
-from foci.errors import ConfigError, UnknownNameError, unknown_name
+from foci.errors import ConfigError
 from foci.outputs import AttentionOutput, weights_of
 from foci.recording import torch_calls as record_torch
-from foci.recording.transforms import after_transforms
+from foci.recording.tape import ROOT, Entry, Flow, Recording
+from foci.recording.written_out import Read, Softmax, WrittenOut
 from foci.weights import Weights
 from foci.weights.handle import independent
 from foci.weights.sources import Dense
 
 Arguments = ParamSpec("Arguments")
-
-ROOT = "."
-"""The path of the model itself: no module inside it can have this name."""
-
-_NOTHING = (
-    "No attention was recorded: either the model was not called in the with-block, or it attends in a way that cannot "
-    "be recorded, such as a softmax in its own code (Hugging Face: choose attn_implementation='sdpa')."
-)
 
 
 @contextmanager
@@ -66,16 +60,17 @@ def record(model: nn.Module, *, detach: bool = False, gradients: bool = False) -
     """Record every attention that runs inside ``model`` during the with-block; the `Recording` stays usable after it.
 
     Args:
-        model: any module, in training or evaluation, on any device. Call modules as modules: ``model.forward(x)``
-            bypasses the hooks. A compiled model runs eagerly in the block, and has the paths of the model it was
-            made from.
+        model: any module, in training or evaluation, on any device. A compiled model runs eagerly in the block, and
+            has the paths of the model it was made from.
         detach: detach the weights from the graph. Otherwise weights recorded with gradients on are part of it: a
             penalty on their entropy can be added to the loss, but the graph is kept as long as the tape.
-        gradients: keep what `Recording.gradient` needs of calls that are part of a graph: those of mechanisms of foci
-            that compute their weights, and of `scaled_dot_product_attention`.
+        gradients: keep what `Recording.gradient` needs of calls that are part of a graph: those that compute their
+            weights, and those of `scaled_dot_product_attention`.
 
-    Only this thread is recorded. Blocks may be nested or overlap, on one model or several; each has its own tape.
-    What activation checkpointing computes a second time, in the backward pass, is not recorded a second time.
+    Recorded is this thread, and every other one that has no block of its own; let these end before the block does.
+    Blocks may be nested or overlap, on one model or several; each has its own tape. What activation checkpointing
+    computes a second time, in the backward pass, is not recorded a second time. A block that recorded nothing warns
+    when it ends.
 
     Example:
         >>> import torch
@@ -92,133 +87,20 @@ def record(model: nn.Module, *, detach: bool = False, gradients: bool = False) -
     if not isinstance(model, nn.Module):
         raise ConfigError(f"record: model is a {type(model).__name__}, expected a torch.nn.Module.")
     recording = _Session(Recording(), _paths(model), detach, gradients)
+    for module, path in recording.paths.items():
+        recording.tape._watched.watch(module, path)
     watcher = _thread.watcher
-    watcher.recordings.append(recording)
+    watcher.own.append(recording)
     try:
-        _process.start(recording.paths)
+        _process.start(recording)
         yield recording.tape
     finally:
-        watcher.recordings.remove(recording)
-        if not watcher.recordings:
+        watcher.own.remove(recording)
+        if not watcher.own:
             watcher.unwind(0)
-        _process.stop()
-
-
-class Recording(Mapping[str, Weights]):
-    """What was attended to, in order of execution: module path -> `Weights`.
-
-    The first call of the module ``encoder.attention`` has the key ``"encoder.attention"``, the next
-    ``"encoder.attention#1"``, and so on; ``tape["encoder.attention", 1]`` is the same, and
-    ``tape.calls("encoder.attention")`` lists them all. The model itself is ``"."``. A module registered
-    under several names has the first. Further weights of a mechanism have a suffix after a colon: ``"path:read"`` and
-    ``"path:write"`` of a memory, ``"path:left"`` and ``"path:right"`` of a pair.
-    """
-
-    def __init__(self) -> None:
-        self._entries: list[_Entry] = []
-        self._calls: dict[str, list[_Entry]] | None = None
-
-    @property
-    def paths(self) -> list[str]:
-        """Each path once, in order of its first call."""
-        return list(self._by_path())
-
-    def calls(self, path: str) -> list[Weights]:
-        """Return the weights of every call of this path."""
-        return [entry.read() for entry in self._entries_of(path)]
-
-    def gradient(self, path: str, call: int = 0) -> Tensor | None:
-        """Return the gradient of what was called backward on, with respect to the weights of a call: ``(B, H, L, S)``.
-
-        A fused call has no weights of its own: its output is ``weights · values``, so the gradient is that of the
-        output times the values. None if the block was opened without ``gradients``, if `backward` has not reached the
-        call, or if a fused call has dropped weights out.
-        """
-        flow = self._entries_of(path)[call].flow
-        if flow is None or flow[0].grad is None:
-            return None
-        (output, value), reached = flow, flow[0].grad
-        if value is None:
-            return reached
-        if value.shape[-3] != output.shape[-3]:  # some heads share their values
-            value = value.repeat_interleave(output.shape[-3] // value.shape[-3], dim=-3)
-        gradient: Tensor = reached @ value.transpose(-2, -1)
-        return gradient
-
-    def __getitem__(self, key: str | tuple[str, int]) -> Weights:
-        path, number = key if isinstance(key, tuple) else _split(key)
-        calls = self._entries_of(path)
-        if not -len(calls) <= number < len(calls):
-            raise UnknownNameError(f"unknown call {number} of {path!r}. Its calls are 0 to {len(calls) - 1}.")
-        return calls[number].read()
-
-    def __iter__(self) -> Iterator[str]:
-        counts: dict[str, int] = {}
-        for entry in self._entries:
-            number = counts[entry.path] = counts.get(entry.path, -1) + 1
-            yield f"{entry.path}#{number}" if number else entry.path
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def check_not_empty(self, owner: str) -> None:
-        """Raise an error that says why there may be nothing on the tape, if there is nothing."""
-        if not self._entries:
-            raise ConfigError(f"{owner}: the recording is empty. {_NOTHING}")
-
-    def __repr__(self) -> str:
-        if not self._entries:
-            return f"Recording of 0 attentions\n  {_NOTHING}"
-        lines = [f"Recording of {len(self)} attention{'s' if len(self) > 1 else ''}"]
-        width = max(len(path) for path in self.paths)
-        for path, calls in self._by_path().items():
-            shape = str(tuple(calls[0].read().shape))
-            if len(calls) > 1:
-                shape += f" … {tuple(calls[-1].read().shape)}, {len(calls)} calls"
-            lines.append(f"  {path:<{width}}  {shape}")
-        return "\n".join(lines)
-
-    def _by_path(self) -> dict[str, list[_Entry]]:
-        if self._calls is None:
-            self._calls = {}
-            for entry in self._entries:
-                self._calls.setdefault(entry.path, []).append(entry)
-        return self._calls
-
-    def _entries_of(self, path: str) -> list[_Entry]:
-        entries = self._by_path().get(_spelled(path))
-        if entries is None:
-            raise self._unknown(path)
-        return entries
-
-    def _unknown(self, path: str) -> UnknownNameError:
-        if not self._entries:
-            return UnknownNameError(f"unknown path {path!r}. {_NOTHING}")
-        return unknown_name("path", path, self.paths)
-
-    def _add(self, entry: _Entry) -> None:
-        self._entries.append(entry)
-        self._calls = None
-
-    def _drop(self, entry: _Entry) -> None:
-        self._entries.remove(entry)
-        self._calls = None
-
-
-_Flow = tuple[Tensor, Tensor | None]
-"""The output of a fused call and its values; or the weights themselves. The first keeps its gradient."""
-
-
-@dataclass(eq=False)
-class _Entry:
-    path: str
-    weights: Weights
-    flow: _Flow | None = None  # for `Recording.gradient`
-
-    def read(self) -> Weights:
-        """Return the weights, of all entries once the `vmap` they were recorded in is over."""
-        self.weights = after_transforms(self.weights)
-        return self.weights
+        _process.stop(recording)
+    if not recording.tape:
+        warnings.warn(f"record: {recording.tape.why_empty}", stacklevel=3)
 
 
 @dataclass(eq=False)
@@ -230,15 +112,22 @@ class _Session:
     detach: bool
     gradients: bool = False
 
-    def add(self, module: nn.Module, suffix: str, weights: Weights, flow: _Flow | None = None) -> _Entry:
+    def add(
+        self,
+        module: nn.Module,
+        suffix: str,
+        weights: Weights,
+        flow: Flow | None = None,
+        written_out: Read | None = None,
+    ) -> Entry:
         if not self.gradients:
             flow = None
         elif flow is None and isinstance(weights.source, Dense) and weights.source.weights.requires_grad:
-            flow = weights.source.weights, None
-            flow[0].retain_grad()
+            flow = Flow(weights.source.weights)
+            flow.tensor.retain_grad()
         if self.detach:
             weights = weights.detach()
-        entry = _Entry(self.paths[module] + suffix, weights, flow)
+        entry = Entry(self.paths[module] + suffix, weights, flow, written_out)
         self.tape._add(entry)
         return entry
 
@@ -251,9 +140,10 @@ class _Frame:
     reading: bool
     fusible: bool  # it may take a fused path of torch, which is enabled only while no mode is on
     was_watching: bool  # whether the mode was on when the module was called
+    is_mechanism: bool  # of foci: it returns its weights, so its own functions need not be followed
     length: int = 0  # of the source of an nn.TransformerEncoder, padding included
     called: list[nn.Module] = field(default_factory=list)
-    seen: list[tuple[Recording, _Entry]] = field(default_factory=list)  # functions that attend, called by itself
+    seen: list[tuple[Recording, Entry]] = field(default_factory=list)  # functions that attend, called by itself
     answered: bool = False  # its `read` was recorded, so its `forward` need not be
 
 
@@ -262,7 +152,7 @@ class _Within:
     """A function of foci that attends, called by the innermost module, and what torch's functions in it give."""
 
     frame: _Frame
-    flows: list[_Flow | None] = field(default_factory=list)
+    flows: list[Flow | None] = field(default_factory=list)
 
 
 class _Watcher(TorchFunctionMode):
@@ -270,11 +160,17 @@ class _Watcher(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.recordings: list[_Session] = []
+        self.own: list[_Session] = []
         self.frames: list[_Frame] = []
         self.watching = False
         self.masks = record_torch.Copies()
         self.within: list[_Within] = []
+        self.written_out = WrittenOut()
+
+    @property
+    def recordings(self) -> list[_Session]:
+        """The blocks of this thread; where it has none, those of the others."""
+        return self.own or _process.sessions
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
@@ -282,13 +178,19 @@ class _Watcher(TorchFunctionMode):
         """Call the function and, when it attends, record it."""
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
-        # The weights of a fusible module are computed when it returns.
-        if func in record_torch.FUNCTIONS and self.frames and not self.frames[-1].fusible:
-            flow = self._flow(func, output, args, kwargs)
-            if self.within and self.within[-1].frame is self.frames[-1]:
-                self.within[-1].flows.append(flow)
-            else:
-                self._saw(record_torch.FUNCTIONS[func](self.masks, *args, **kwargs), flow)
+        # The weights of a fusible module are computed when it returns. Operators are compiled where they are called.
+        if not self.frames or self.frames[-1].fusible or torch.compiler.is_compiling():
+            return output
+        reader = record_torch.reader_of(func)
+        if reader is None:
+            if not self.within and not self.frames[-1].is_mechanism:
+                self._follow(self.written_out.see(func, args, kwargs, output, tuple(self.frames)))
+            return output
+        flow = self._flow(func, output, args, kwargs)
+        if self.within and self.within[-1].frame is self.frames[-1]:
+            self.within[-1].flows.append(flow)
+        else:
+            self._saw(reader(self.masks, *args, **kwargs), flow)
         return output
 
     def attend(
@@ -313,7 +215,10 @@ class _Watcher(TorchFunctionMode):
             return
         if self.frames:
             self.frames[-1].called.append(module)
-        frame = _Frame(module, reading, not reading and _is_fusible(module), self.watching)
+        for recording in self.recordings:
+            if module in recording.paths:
+                recording.tape._watched.called.add(recording.paths[module])
+        frame = _Frame(module, reading, not reading and _is_fusible(module), self.watching, _is_mechanism(module))
         if type(module) is nn.TransformerEncoder and args and not args[0].is_nested:
             frame.length = args[0].shape[1]
         self.frames.append(frame)
@@ -332,7 +237,7 @@ class _Watcher(TorchFunctionMode):
         answers = {suffix: independent(weights, (args, kwargs)) for suffix, weights in weights_of(output).items()}
         if answers:
             # The weights that a module returns replace those of the functions that it called.
-            flows = [entry.flow for _, entry in frame.seen if entry.flow is not None and entry.flow[1] is not None]
+            flows = [entry.flow for _, entry in frame.seen if entry.flow is not None and entry.flow.values is not None]
             for tape, entry in frame.seen:
                 tape._drop(entry)
             if not frame.answered:
@@ -351,6 +256,7 @@ class _Watcher(TorchFunctionMode):
             self._watch(self.frames.pop().was_watching)
         if not self.frames:
             self.masks.forget()
+            self.written_out.forget()
 
     def knows(self, module: nn.Module) -> bool:
         """Return whether the module belongs to a model that is recorded."""
@@ -365,23 +271,48 @@ class _Watcher(TorchFunctionMode):
             self.__exit__(None, None, None)
             self.watching = False
 
-    def _flow(self, func: Callable[..., Any], output: Any, args: Any, kwargs: Any) -> _Flow | None:
+    def _flow(self, func: Callable[..., Any], output: Any, args: Any, kwargs: Any) -> Flow | None:
         """What the gradient of the weights is computed from, if it was requested and is available."""
         if not any(recording.gradients for recording in self.recordings):
             return None
-        flow = record_torch.flow_of_dot_products(func, output, args, kwargs)
-        if flow is not None:
-            flow[0].retain_grad()
+        found = record_torch.flow_of_dot_products(func, output, args, kwargs)
+        if found is None:
+            return None
+        flow = Flow(*found)
+        flow.tensor.retain_grad()
         return flow
 
-    def _saw(self, weights: Weights, flow: _Flow | None) -> None:
+    def _follow(self, found: Softmax | Read | None) -> None:
+        """Record a softmax that was taken, or its product with values: for the innermost module that has both."""
+        if isinstance(found, Softmax):
+            for recording in self._active():
+                inner = [frame for frame in found.place if frame.module in recording.paths]
+                if inner:
+                    recording.tape._watched.softmaxes.append((found, recording.paths[inner[-1].module]))
+        elif found is not None:
+            within = {id(frame) for frame in found.softmax.place}
+            flow = None
+            if found.computed.requires_grad and any(recording.gradients for recording in self.recordings):
+                flow = Flow(found.computed, None, found.arranged)
+                found.computed.retain_grad()
+            frames = [frame for frame in self.frames if id(frame) in within]
+            self._saw(Weights.from_tensor(found.arrange(found.computed)), flow, frames, found)
+
+    def _saw(
+        self,
+        weights: Weights,
+        flow: Flow | None,
+        frames: Sequence[_Frame] | None = None,
+        written_out: Read | None = None,
+    ) -> None:
         """Record a function that attends for the innermost module of each model."""
         for recording in self._active():
-            frames = [frame for frame in self.frames if frame.module in recording.paths]
-            if frames:
-                frames[-1].seen.append((recording.tape, recording.add(frames[-1].module, "", weights, flow)))
+            inner = [frame for frame in frames or self.frames if frame.module in recording.paths]
+            if inner:
+                entry = recording.add(inner[-1].module, "", weights, flow, written_out)
+                inner[-1].seen.append((recording.tape, entry))
 
-    def _add(self, module: nn.Module, answers: Mapping[str, Weights], flow: _Flow | None = None) -> None:
+    def _add(self, module: nn.Module, answers: Mapping[str, Weights], flow: Flow | None = None) -> None:
         """Record what a module attended to."""
         for recording in self._active():
             if module in recording.paths:
@@ -406,22 +337,24 @@ class _Process:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.blocks = 0
+        self.sessions: list[_Session] = []
         self.undo: list[Callable[[], object]] = []
 
-    def start(self, modules: Iterable[nn.Module]) -> None:
+    def start(self, recording: _Session) -> None:
         with self.lock:
-            self.blocks += 1
-            if self.blocks == 1:
+            self.sessions = [*self.sessions, recording]
+            if len(self.sessions) == 1:
                 self._install_hooks()
                 self._run_eagerly()
-            for module in modules:
-                self._wrap_read(module)
+            for module in recording.paths:
+                self._wrap(module, "forward")
+                if callable(getattr(module, "prepare", None)):
+                    self._wrap(module, "read")
 
-    def stop(self) -> None:
+    def stop(self, recording: _Session) -> None:
         with self.lock:
-            self.blocks -= 1
-            if not self.blocks:
+            self.sessions = [other for other in self.sessions if other is not recording]
+            if not self.sessions:
                 while self.undo:
                     self.undo.pop()()
 
@@ -432,23 +365,26 @@ class _Process:
         self.undo.append(lambda: torch_private.forget_hook_with_kwargs(after.id))
 
     def _run_eagerly(self) -> None:
-        if "torch._dynamo" not in sys.modules:
-            return  # nothing has been compiled yet, and importing the compiler takes seconds
+        if not {"torch._dynamo", "torch.nn.attention.flex_attention"} & sys.modules.keys():
+            return  # nothing is compiled, and importing the compiler takes seconds
         stance = torch.compiler.set_stance("force_eager")
         self.undo.append(lambda: stance.__exit__(None, None, None))
         # Compiled modules warn that hooks run twice. These do not: the wrapper of a compiled module has no path.
         warnings.filterwarnings("ignore", message=r"Using `torch.compile\(module\)` when there are global hooks")
         self.undo.append(functools.partial(_unfilter, warnings.filters[0]))
 
-    def _wrap_read(self, module: nn.Module) -> None:
-        """Wrap `read`, which decoders call at each step: in the class, so that copies of the module are unmodified."""
-        owner = next((cls for cls in type(module).__mro__ if "read" in vars(cls)), None)
-        if owner is None or not callable(getattr(module, "prepare", None)):
+    def _wrap(self, module: nn.Module, name: str) -> None:
+        """Wrap a method: in the class, so that copies of the module are unmodified.
+
+        Hooks do not see ``module.forward(x)``, nor `read`, which decoders call at each step.
+        """
+        owner = next((cls for cls in type(module).__mro__ if name in vars(cls)), None)
+        if owner is None or owner.__module__.partition(".")[0] == "torch":
             return
-        read = vars(owner)["read"]
-        if isinstance(read, FunctionType) and not hasattr(read, "_is_watched"):
-            owner.read = _watched(read)  # type: ignore[attr-defined]
-            self.undo.append(functools.partial(setattr, owner, "read", read))
+        method = vars(owner)[name]
+        if isinstance(method, FunctionType) and not hasattr(method, "_is_watched"):
+            setattr(owner, name, _watched(method, reading=name == "read"))
+            self.undo.append(functools.partial(setattr, owner, name, method))
 
 
 _thread = _Thread()
@@ -474,16 +410,19 @@ def _on_return(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
         watcher.leave(module, args, kwargs, output)
 
 
-def _watched(read: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(read)
+def _watched(method: Callable[..., Any], *, reading: bool) -> Callable[..., Any]:
+    @functools.wraps(method)
     def watched(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         watcher = _thread.watcher
-        if watcher.frames and watcher.frames[-1].reading and watcher.frames[-1].module is module:
-            return read(module, *args, **kwargs)  # super().read(…)
-        watcher.enter(module, reading=True)
+        frame = watcher.frames[-1] if watcher.frames else None
+        # Inside of it already: called by its hook, or super().read(…)
+        inside = frame is not None and frame.module is module and (frame.reading or not reading)
+        if inside or not watcher.recordings or torch.compiler.is_compiling() or not isinstance(module, nn.Module):
+            return method(module, *args, **kwargs)
+        watcher.enter(module, args, reading=reading)
         output = None
         try:
-            output = read(module, *args, **kwargs)
+            output = method(module, *args, **kwargs)
         finally:
             watcher.leave(module, args, kwargs, output)
         return output
@@ -497,7 +436,7 @@ def recordable(function: Callable[Arguments, AttentionOutput]) -> Callable[Argum
 
     @functools.wraps(function)
     def recorded(*args: Arguments.args, **kwargs: Arguments.kwargs) -> AttentionOutput:
-        if torch.compiler.is_compiling() or not _process.blocks or not _thread.watcher.frames:
+        if torch.compiler.is_compiling() or not _process.sessions or not _thread.watcher.frames:
             return function(*args, **kwargs)
         return _thread.watcher.attend(function, args, kwargs)
 
@@ -513,6 +452,10 @@ def _paths(model: nn.Module) -> dict[nn.Module, str]:
     return paths
 
 
+def _is_mechanism(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("foci.mechanisms.")
+
+
 def _is_encoder_layer(module: nn.Module) -> TypeGuard[nn.TransformerEncoderLayer]:
     return type(module) is nn.TransformerEncoderLayer
 
@@ -524,14 +467,3 @@ def _is_fusible(module: nn.Module) -> bool:
     if isinstance(module, nn.MultiheadAttention):
         return getattr(module.forward, "__func__", None) is nn.MultiheadAttention.forward
     return _is_encoder_layer(module) or type(module) is nn.TransformerEncoder
-
-
-def _spelled(path: str) -> str:
-    """Return the path as the tape writes it: the model itself may be "" too, as in `named_modules`."""
-    return ROOT + path if path[:1] in ("", ":") else path
-
-
-def _split(key: str) -> tuple[str, int]:
-    """``"path#2"`` -> ``("path", 2)``."""
-    path, mark, number = key.rpartition("#")
-    return (path, int(number)) if mark and number.isdecimal() and number[0] != "0" else (key, 0)

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foci.masks import lengths
-from foci.torch_private import is_transformed
+from foci.recording.flex import FlexSoftmax
+from foci.torch_private import is_flex_attention, is_transformed
 from foci.weights import Weights
 from foci.weights.sources import DotSoftmax
 
@@ -117,11 +118,25 @@ def of_encoder_layer(
     return of_multi_head_module(masks, layer.self_attn, length, source, source, source, padding, attn_mask=mask)
 
 
+def of_flex(masks: Copies, *args: Any) -> Weights:
+    """Return the weights of this call of the operator behind `flex_attention`."""
+    query, key, _, score_mod, block_mask, scale, _, *buffers = args
+    query, key = _fit(_keep(query), _keep(key).repeat_interleave(query.shape[1] // key.shape[1], dim=1), False)
+    batch, head = (torch.arange(size, device=query.device) for size in query.shape[:2])
+    return Weights(FlexSoftmax(query, key, batch, head, scale, score_mod, block_mask[-1], tuple(buffers)))
+
+
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Weights]] = {
     F.scaled_dot_product_attention: of_dot_products,
     F.multi_head_attention_forward: of_multi_head_function,
 }
 """How to read a call of each function that attends: ``FUNCTIONS[function](masks, *args, **kwargs)``."""
+
+
+def reader_of(function: Callable[..., Any]) -> Callable[..., Weights] | None:
+    """Return how to read a call of this function, None if it does not attend."""
+    found = FUNCTIONS.get(function)
+    return of_flex if found is None and is_flex_attention(function) else found
 
 
 def flow_of_dot_products(

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from foci.errors import ConfigError, DataError, ShapeError, unknown_name
 from foci.mechanisms.pool.hierarchical import HierarchicalWeights
-from foci.recording.recorder import ROOT
+from foci.recording.tape import ROOT
 from foci.viz.axis import KINDS, Axis
 from foci.viz.given_weights import Given, axes_by_size, axes_of_map, by_name, entry, is_map, joined
 from foci.viz.kept_weights import BUDGET, TopWeights, TracedAttention, compact

@@ -1,0 +1,115 @@
+"""Which modules look like attention and were not recorded, and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from foci.recording.written_out import Softmax
+
+_ATTENTION = re.compile(r"attention|attn", re.IGNORECASE)
+_RECURRENT = re.compile(
+    r"mamba|rwkv|delta_?net|deltaattention|retention|retnet|hgrn|rglru|recurrentblock|lightningattention|"
+    r"linear_?attention|gatedlinear|mlstm|slstm|selectivescan|ssm",
+    re.IGNORECASE,
+)
+"""Classes whose weights nobody computes: a state is updated at each step."""
+_PARTS = re.compile(
+    r"norm|dropout|embed|output|intermediate|mlp|rotary|bias|mask|structure|router|experts", re.IGNORECASE
+)
+"""Helpers of an attention, which have no weights of their own."""
+_DIFFERENTIAL = re.compile(r"diff", re.IGNORECASE)
+
+_SCRIPT = "TorchScript: its code cannot be watched; record the model it was made from"
+_NOT_CALLED = "it was not called in the block"
+_STATE = "no attention weights: recurrent state"
+_DIFFERENCE = "recorded are its two softmaxes, as heads; it reads with the first minus a multiple of the second"
+_UNREAD = "its softmax was not multiplied with values in a way that is recognized"
+_UNSEEN = "neither a softmax nor a call of a known attention was seen in it"
+
+_NOTHING = "No attention was recorded"
+
+
+@dataclass(eq=False)
+class Calls:
+    """What a block saw of its model: the classes of its modules, and what was called.
+
+    Attributes:
+        classes: each module's path -> the name of its class.
+        scripts: the paths of modules of TorchScript.
+        called: the paths of the modules that were called.
+        softmaxes: the softmaxes that the model's own code took, with the path of the module.
+    """
+
+    classes: dict[str, str] = field(default_factory=dict)
+    scripts: set[str] = field(default_factory=set)
+    called: set[str] = field(default_factory=set)
+    softmaxes: list[tuple[Softmax, str]] = field(default_factory=list)
+
+    def watch(self, module: nn.Module, path: str) -> None:
+        """Take note of a module of the model."""
+        self.classes[path] = getattr(module, "original_name", type(module).__name__)
+        if isinstance(module, torch.jit.ScriptModule):
+            self.scripts.add(path)
+
+    def missed(self, recorded: Sequence[str]) -> dict[str, str]:
+        """Return the reason for each module that looks like attention and has no weights on the tape."""
+        seen = {path.partition(":")[0] for path in recorded}
+        parents = {_parent(path) for path in seen}
+        found = {}
+        for path, name in self.classes.items():
+            reason = self._reason(path, name, seen, parents)
+            if reason is not None:
+                found[path] = reason
+        # Of nested ones the innermost is named.
+        return {path: reason for path, reason in found.items() if not any(_is_inside(other, path) for other in found)}
+
+    def why_empty(self) -> str:
+        """Return why nothing was recorded."""
+        if not self.called:
+            if self.scripts:
+                return f"{_NOTHING}: the model is of TorchScript, whose code cannot be watched. Record the nn.Module."
+            return f"{_NOTHING}: the model was not called in the with-block. Call it there: model(inputs)."
+        unread = sorted({path for softmax, path in self.softmaxes if not softmax.was_read})
+        if unread:
+            return (
+                f"{_NOTHING}: the model takes a softmax in {unread[0]!r}, but does not multiply values with it in "
+                "a way that is recognized. Compute its attention with foci.attend, or pass its weights to "
+                "foci.Trace.from_handles."
+            )
+        return (
+            f"{_NOTHING}: in the model were seen neither torch's attention, nor foci's, nor a softmax that values are "
+            "multiplied with. Weights that it computes in another way can be passed to foci.Trace.from_handles."
+        )
+
+    def _reason(self, path: str, name: str, seen: set[str], parents: set[str]) -> str | None:
+        recurrent = _RECURRENT.search(name) is not None
+        if not recurrent and (_ATTENTION.search(name) is None or _PARTS.search(name)):
+            return None
+        if path in seen or any(_is_inside(other, path) for other in seen):
+            return _DIFFERENCE if _DIFFERENTIAL.search(name) and path in seen else None
+        if path in self.scripts or any(_is_inside(path, script) for script in self.scripts):
+            return _SCRIPT
+        if path not in self.called:
+            return _NOT_CALLED
+        if recurrent:
+            return None if _PARTS.search(name) else _STATE
+        if _parent(path) in seen:
+            return None  # a part of one that was recorded
+        unread = any(
+            place == path or _is_inside(place, path) for softmax, place in self.softmaxes if not softmax.was_read
+        )
+        return _UNREAD if unread else _UNSEEN
+
+
+def _parent(path: str) -> str:
+    return path.rpartition(".")[0] or "."
+
+
+def _is_inside(path: str, outer: str) -> bool:
+    """Return whether a module lies in another one."""
+    return path != outer and (outer == "." or path.startswith(f"{outer}."))

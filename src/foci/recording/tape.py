@@ -1,0 +1,184 @@
+"""What `foci.record` returns: the weights of every attention that ran, and what looks like one and was not recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from foci.errors import ConfigError, UnknownNameError, unknown_name
+from foci.recording.missed import Calls
+from foci.recording.transforms import after_transforms
+from foci.recording.written_out import Read
+from foci.weights import Weights
+
+ROOT = "."
+"""The path of the model itself: no module inside it can have this name."""
+
+
+class Flow(NamedTuple):
+    """What the gradient of a call's weights is computed from.
+
+    Attributes:
+        tensor: a tensor of the model's graph, which keeps its gradient: the output of a fused call, else the weights.
+        values: the values of a fused call.
+        arrange: how the axes of weights become ``(…, L, S)``.
+    """
+
+    tensor: Tensor
+    values: Tensor | None = None
+    arrange: Callable[[Tensor], Tensor] | None = None
+
+
+@dataclass(eq=False)
+class Entry:
+    """One call of an attention."""
+
+    path: str
+    weights: Weights
+    flow: Flow | None = None  # for `Recording.gradient`
+    written_out: Read | None = None  # by the model's own code, from which its heads are known in the end
+
+    def read(self) -> Weights:
+        """Return the weights, of all entries once the `vmap` they were recorded in is over."""
+        if self.written_out is not None and self.written_out.heads is not None:
+            self.weights = Weights.from_tensor(self.written_out.parted(self.weights.dense()))
+            self.written_out = None
+        self.weights = after_transforms(self.weights)
+        return self.weights
+
+
+class Recording(Mapping[str, Weights]):
+    """What was attended to, in order of execution: module path -> `Weights`.
+
+    The first call of the module ``encoder.attention`` has the key ``"encoder.attention"``, the next
+    ``"encoder.attention#1"``, and so on; ``tape["encoder.attention", 1]`` is the same, and
+    ``tape.calls("encoder.attention")`` lists them all. The model itself is ``"."``. A module registered
+    under several names has the first. Further weights of a mechanism have a suffix after a colon: ``"path:read"`` and
+    ``"path:write"`` of a memory, ``"path:left"`` and ``"path:right"`` of a pair.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._by_paths: dict[str, list[Entry]] | None = None
+        self._watched = Calls()
+
+    @property
+    def paths(self) -> list[str]:
+        """Each path once, in order of its first call."""
+        return list(self._by_path())
+
+    @property
+    def missed(self) -> dict[str, str]:
+        """The modules that look like attention and were not recorded, or not whole: path -> reason.
+
+        What looks like attention is told by the names of classes, and by softmaxes in the model's own code.
+        """
+        return self._watched.missed(self.paths)
+
+    def calls(self, path: str) -> list[Weights]:
+        """Return the weights of every call of this path."""
+        return [entry.read() for entry in self._entries_of(path)]
+
+    def gradient(self, path: str, call: int = 0) -> Tensor | None:
+        """Return the gradient of what was called backward on, with respect to the weights of a call: ``(B, H, L, S)``.
+
+        A fused call has no weights of its own: its output is ``weights · values``, so the gradient is that of the
+        output times the values. None if the block was opened without ``gradients``, if `backward` has not reached the
+        call, or if a fused call has dropped weights out.
+        """
+        flow = self._entries_of(path)[call].flow
+        if flow is None or flow.tensor.grad is None:
+            return None
+        reached, values = flow.tensor.grad, flow.values
+        if values is None:
+            return reached if flow.arrange is None else flow.arrange(reached)
+        heads = flow.tensor.shape[-3]
+        if values.shape[-3] != heads:  # some heads share their values
+            values = values.repeat_interleave(heads // values.shape[-3], dim=-3)
+        gradient: Tensor = reached @ values.transpose(-2, -1)
+        return gradient
+
+    def __getitem__(self, key: str | tuple[str, int]) -> Weights:
+        path, number = key if isinstance(key, tuple) else _split(key)
+        calls = self._entries_of(path)
+        if not -len(calls) <= number < len(calls):
+            raise UnknownNameError(f"unknown call {number} of {path!r}. Its calls are 0 to {len(calls) - 1}.")
+        return calls[number].read()
+
+    def __iter__(self) -> Iterator[str]:
+        counts: dict[str, int] = {}
+        for entry in self._entries:
+            number = counts[entry.path] = counts.get(entry.path, -1) + 1
+            yield f"{entry.path}#{number}" if number else entry.path
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def check_not_empty(self, owner: str) -> None:
+        """Raise an error that says why there may be nothing on the tape, if there is nothing."""
+        if not self._entries:
+            raise ConfigError(f"{owner}: the recording is empty. {self.why_empty}")
+
+    @property
+    def why_empty(self) -> str:
+        """Why nothing may have been recorded."""
+        return self._watched.why_empty()
+
+    def __repr__(self) -> str:
+        count = len(self)
+        lines = [f"Recording of {count} attention{'' if count == 1 else 's'}"]
+        missed = self.missed
+        width = max((len(path) for path in (*self.paths, *missed)), default=0)
+        for path, calls in self._by_path().items():
+            shape = str(tuple(calls[0].read().shape))
+            if len(calls) > 1:
+                shape += f" … {tuple(calls[-1].read().shape)}, {len(calls)} calls"
+            lines.append(f"  {path:<{width}}  {shape}")
+        if not count:
+            lines.append(f"  {self.why_empty}")
+        if missed:
+            lines += ["Not recorded", *(f"  {path:<{width}}  {reason}" for path, reason in missed.items())]
+        return "\n".join(lines)
+
+    def _by_path(self) -> dict[str, list[Entry]]:
+        if self._by_paths is None:
+            self._by_paths = {}
+            for entry in self._entries:
+                self._by_paths.setdefault(entry.path, []).append(entry)
+        return self._by_paths
+
+    def _entries_of(self, path: str) -> list[Entry]:
+        entries = self._by_path().get(_spelled(path))
+        if entries is None:
+            raise self._unknown(path)
+        return entries
+
+    def _unknown(self, path: str) -> UnknownNameError:
+        if not self._entries:
+            return UnknownNameError(f"unknown path {path!r}. {self.why_empty}")
+        reason = self.missed.get(_spelled(path))
+        if reason is not None:
+            return UnknownNameError(f"{path!r} was not recorded: {reason}.")
+        return unknown_name("path", path, self.paths)
+
+    def _add(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._by_paths = None
+
+    def _drop(self, entry: Entry) -> None:
+        self._entries.remove(entry)
+        self._by_paths = None
+
+
+def _spelled(path: str) -> str:
+    """Return the path as the tape writes it: the model itself may be "" too, as in `named_modules`."""
+    return ROOT + path if path[:1] in ("", ":") else path
+
+
+def _split(key: str) -> tuple[str, int]:
+    """``"path#2"`` -> ``("path", 2)``."""
+    path, mark, number = key.rpartition("#")
+    return (path, int(number)) if mark and number.isdecimal() and number[0] != "0" else (key, 0)

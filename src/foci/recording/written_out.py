@@ -1,0 +1,387 @@
+"""Attention that a model's own code writes out: a softmax whose result is multiplied with values, in any spelling.
+
+    softmax(query @ key.mT) @ values            F.softmax, torch.softmax, nn.Softmax, exp(scores) / exp(scores).sum(…)
+    einsum("bhqk,bhkd->bhqd", weights, values)  matmul, bmm, einsum, a product and its sum
+
+`WrittenOut` is told of each function of torch that a model calls. It follows the result of a softmax through what
+models do to weights (masks, dropout, the difference of two, other shapes and dtypes) to the product that adds up values
+over the axis of the softmax. Nothing is computed again: the weights are those that the model computed.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+_SOFTMAXES = {"softmax": 1, "_softmax": 1, "gumbel_softmax": 4, "log_softmax": 1, "exp": None}
+"""Functions that begin a softmax -> the place of the axis among their arguments."""
+_SHAPES = {
+    "__get__", "__getitem__", "chunk", "expand", "expand_as", "flatten", "movedim", "moveaxis", "narrow", "permute",
+    "reshape", "reshape_as", "split", "squeeze", "swapaxes", "swapdims", "t", "tensor_split", "transpose", "unbind",
+    "unflatten", "unsqueeze", "view", "view_as",
+}  # fmt: skip
+_SAME_SHAPE = {
+    "bfloat16", "clamp", "clamp_min", "clone", "contiguous", "detach", "div", "div_", "double", "float", "half",
+    "masked_fill", "masked_fill_", "mul", "mul_", "multiply", "nan_to_num", "nan_to_num_", "to", "true_divide", "type",
+    "type_as", "where",
+}  # fmt: skip
+_FACTORS = {"addbmm": 1, "addmm": 1, "baddbmm": 1, "bmm": 0, "matmul": 0, "mm": 0, "mv": 0}
+"""Products of matrices -> the place of the first factor among their arguments."""
+
+
+@dataclass(eq=False)
+class Softmax:
+    """A softmax that was taken.
+
+    Attributes:
+        place: what `WrittenOut.see` was given then.
+        was_read: whether values were multiplied with its result.
+    """
+
+    place: Any
+    was_read: bool = False
+
+
+@dataclass(eq=False)
+class Read:
+    """Weights that values were multiplied with.
+
+    Attributes:
+        softmax: the softmax that they come from.
+        computed: the model's own tensor.
+        arrange: returns it, or its gradient, as ``(…, L, S)``.
+        heads: how the first axis, where heads are joined with the batch, is parted; None if it is not, or not yet.
+    """
+
+    softmax: Softmax
+    computed: Tensor
+    arrange: Callable[[Tensor], Tensor]
+    heads: Heads | None = None
+
+    def arranged(self, tensor: Tensor) -> Tensor:
+        """Return the weights, or their gradient, as ``(B, H, L, S)`` or ``(…, L, S)``."""
+        return self.parted(self.arrange(tensor))
+
+    def parted(self, weights: Tensor) -> Tensor:
+        """Return weights ``(B·H, L, S)`` as ``(B, H, L, S)``, where that is known."""
+        if self.heads is None:
+            return weights
+        weights = weights.unflatten(0, self.heads.sizes)
+        return weights.transpose(0, 1) if self.heads.come_first else weights
+
+
+class Heads(NamedTuple):
+    """How batch and heads are joined in one axis: its two sizes, and whether the first of them is that of the heads."""
+
+    sizes: tuple[int, int]
+    come_first: bool
+
+
+@dataclass(eq=False)
+class _Result:
+    """What a read of ``(B·H, L, S)`` gave, from whose next shapes it is told how heads and batch are joined.
+
+    Attributes:
+        read: what was read.
+        joined: the size of the axis of heads and batch.
+        dim: features of a head.
+    """
+
+    read: Read
+    joined: int
+    dim: int
+
+    def reshaped(self, shape: Sequence[int]) -> None:
+        """Take note of a shape that the result was given."""
+        if len(shape) == 4 and shape[0] * shape[1] == self.joined and shape[3] == self.dim and self.read.heads is None:
+            self.read.heads = Heads((shape[0], shape[1]), False)
+        heads = shape[-1] // self.dim if self.dim and shape[-1] % self.dim == 0 else 1
+        if len(shape) > 1 and heads > 1 and self.joined % heads == 0:  # the heads stand side by side again
+            sizes = (self.joined // heads, heads) if self.read.heads is None else self.read.heads.sizes
+            if heads in sizes:
+                self.read.heads = Heads(sizes, sizes[1] != heads)
+
+
+@dataclass(eq=False)
+class _Followed:
+    """A tensor of weights, or what becomes one.
+
+    Attributes:
+        softmax: where it comes from.
+        weights: the weights before dropout, with the axes of the tensor.
+        parted: the same before heads were joined with the batch, None if they were not.
+        ruler: has the shape of the tensor and no numbers; its only stride is that of the softmax axis.
+        stage: "weights"; "products" with values, whose sum is missing; before that "log", "exp" and its "sum".
+    """
+
+    softmax: Softmax
+    weights: Tensor
+    ruler: Tensor
+    stage: str = "weights"
+    parted: Tensor | None = None
+
+    @property
+    def axis(self) -> int | None:
+        """The axis of the softmax, None if a change of shape has mixed it with others."""
+        sizes = self.ruler.shape
+        strided = [axis for axis, stride in enumerate(self.ruler.stride()) if stride and sizes[axis] > 1]
+        if strided:
+            return strided[0] if len(strided) == 1 else None
+        single = [axis for axis, size in enumerate(sizes) if size == 1]  # a softmax over one position
+        return single[-1] if single else None
+
+
+class WrittenOut:
+    """Follows the softmaxes of one thread to the values that they are multiplied with."""
+
+    def __init__(self) -> None:
+        self._followed: Any = WeakTensorKeyDictionary()
+        self._results: Any = WeakTensorKeyDictionary()
+
+    def see(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], output: Any, place: Any
+    ) -> Softmax | Read | None:
+        """Follow a function that was called; return the softmax that it took, or the attention that it completed."""
+        name = func.__name__
+        if name in _SOFTMAXES:
+            return self._begin(name, args, kwargs, output, place)
+        if self._results and args and isinstance(args[0], Tensor) and isinstance(output, Tensor):
+            self._follow_result(name, args[0], output)
+        if not self._followed:
+            return None
+        operands = [*args, *kwargs.values()]
+        if name == "einsum" and len(operands) > 1:
+            operands = [*operands[1]] if isinstance(operands[1], list | tuple) else operands[1:]
+        index = next((n for n, operand in enumerate(operands) if self._known(operand) is not None), None)
+        if index is None:
+            return None
+        followed = self._followed[operands[index]]
+        if name == "sum":
+            return self._sum(followed, args, kwargs, output)
+        if followed.stage == "weights":
+            if name in _FACTORS:
+                side = index - _FACTORS[name]
+                read = _matrix_product(followed, side)
+                if read is not None and isinstance(output, Tensor) and read.arrange(read.computed).dim() == 3:
+                    self._results[output] = _Result(read, output.shape[0], output.shape[-1 if side == 0 else -2])
+                return read
+            if name == "einsum":
+                return self._einsum(followed, args[0], operands, index, output)
+        self._pass_on(func, operands, index, args, kwargs, output)
+        return None
+
+    def forget(self) -> None:
+        """Follow nothing from before any more."""
+        self._followed.clear()
+        self._results.clear()
+
+    def _follow_result(self, name: str, given: Tensor, output: Tensor) -> None:
+        result: _Result | None = self._results.get(given)
+        if result is not None and (name in _SHAPES or name == "contiguous"):
+            result.reshaped(output.shape)
+            self._results[output] = result
+
+    def _known(self, operand: Any) -> _Followed | None:
+        found: _Followed | None = self._followed.get(operand) if isinstance(operand, Tensor) else None
+        return found
+
+    def _begin(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any, place: Any
+    ) -> Softmax | None:
+        scores = args[0] if args else kwargs.get("input")
+        if not isinstance(output, Tensor) or output.is_nested or output.dim() == 0:
+            return None
+        logs = self._known(scores)
+        if name == "exp":
+            stage = "weights" if logs is not None and logs.stage == "log" else "exp"
+            softmax = logs.softmax if logs is not None and stage == "weights" else Softmax(place)
+            ruler = logs.ruler if logs is not None and stage == "weights" else _ruler(output, None)
+            self._followed[output] = _Followed(softmax, output, ruler, stage)
+            return None
+        at = _SOFTMAXES[name]
+        dim = kwargs.get("dim", args[at] if at is not None and len(args) > at else None)
+        if dim is None:
+            dim = -1 if name == "gumbel_softmax" else (0 if output.dim() in (0, 1, 3) else 1)  # as F.softmax takes it
+        softmax = Softmax(place)
+        stage = "log" if name == "log_softmax" else "weights"
+        self._followed[output] = _Followed(softmax, output, _ruler(output, dim), stage)
+        return softmax if stage == "weights" else None
+
+    def _sum(self, followed: _Followed, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Read | None:
+        dims = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else None))
+        axes = {dims} if isinstance(dims, int) else set(dims or ())
+        axes = {axis % followed.ruler.dim() for axis in axes}
+        if followed.stage == "exp" and len(axes) == 1:
+            ruler = _ruler(followed.weights, next(iter(axes)))
+            self._followed[output] = _Followed(followed.softmax, followed.weights, ruler, "sum")
+        elif followed.stage == "products" and followed.axis in axes:
+            return _read(followed, lambda weights, axis=followed.axis: _spread(weights, axis))
+        return None
+
+    def _einsum(
+        self, followed: _Followed, equation: str, operands: Sequence[Tensor], index: int, output: Tensor
+    ) -> Read | None:
+        inputs, result, axis = *_labels(equation, operands), followed.axis
+        mine = inputs[index]
+        if axis is None:
+            return None
+        position = mine[axis]
+        if position in result:  # heads were mixed, or rows scaled
+            if len(result) == len(mine):
+                self._followed[output] = _Followed(followed.softmax, output, _ruler(output, result.index(position)))
+            return None
+        others = {label for number, labels in enumerate(inputs) if number != index for label in labels}
+        if position not in others:
+            return None
+        shared = [label for label in mine if label in others and label != position]
+        queries = [label for label in mine if label not in others and label in result]
+        order = [mine.index(label) for label in (*shared, *queries, position)]
+        if len(order) != len(mine):
+            return None
+        row = not queries
+        return _read(followed, lambda weights: _rows(weights.permute(order), row))
+
+    def _pass_on(
+        self,
+        func: Callable[..., Any],
+        operands: Sequence[Any],
+        index: int,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        output: Any,
+    ) -> None:
+        """Follow the result of a function that leaves weights what they are, or brings them nearer to the values."""
+        followed, name = self._followed[operands[index]], func.__name__
+        if name in _SHAPES and index == 0:
+            self._reshape(followed, func, args, kwargs, output)
+        elif not isinstance(output, Tensor) or output.is_nested:
+            return
+        elif "dropout" in name and output.shape == followed.ruler.shape:
+            self._followed[output] = replace(followed)  # the weights are those before it
+        elif name in ("div", "div_", "true_divide") and followed.stage == "exp":
+            total = self._known(operands[1])
+            if index == 0 and total is not None and total.stage == "sum" and total.softmax is followed.softmax:
+                self._followed[output] = _Followed(followed.softmax, output, total.ruler)
+        elif name in ("add", "sub", "__rsub__", "subtract"):
+            self._combine(followed, operands, output)
+        elif name in _SAME_SHAPE:
+            self._multiply(followed, name, output)
+
+    def _reshape(
+        self, followed: _Followed, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
+    ) -> None:
+        if followed.stage == "sum":  # its axis is that of the weights, whatever becomes of the sum
+            if isinstance(output, Tensor):
+                self._followed[output] = followed
+            return
+        if followed.stage == "products":
+            return
+        try:
+            ruler = func(followed.ruler, *args[1:], **kwargs)
+        except (RuntimeError, TypeError, IndexError, NotImplementedError):
+            return  # not a view: the axis is mixed with others, or its numbers are chosen by others
+        whole = followed.weights is args[0]
+        weights = output if whole else func(followed.weights, *args[1:], **kwargs)
+        pieces = zip(output, ruler, weights) if isinstance(output, list | tuple) else [(output, ruler, weights)]
+        for piece, measured, part in pieces:
+            if isinstance(piece, Tensor):
+                parted = _parted(followed, part)
+                self._followed[piece] = _Followed(followed.softmax, part, measured, followed.stage, parted)
+
+    def _combine(self, followed: _Followed, operands: Sequence[Any], output: Tensor) -> None:
+        """Follow the difference of two weights, and a sum of exponentials to which a small number was added."""
+        both = [self._known(operand) for operand in operands[:2]]
+        if followed.stage == "sum":
+            self._followed[output] = followed
+        elif (
+            all(other is not None and other.stage == "weights" for other in both)
+            and followed.ruler.shape == output.shape
+        ):
+            for other in both:
+                if other is not None and other is not followed:
+                    other.softmax.was_read = True
+            self._followed[output] = _Followed(followed.softmax, output, followed.ruler)
+
+    def _multiply(self, followed: _Followed, name: str, output: Tensor) -> None:
+        if output.shape == followed.ruler.shape and not _is_expanded(followed.weights):
+            self._followed[output] = _Followed(followed.softmax, output, followed.ruler, followed.stage)
+        elif name in ("mul", "multiply") and followed.stage == "weights" and output.dim() == followed.ruler.dim():
+            self._followed[output] = replace(followed, ruler=followed.ruler.expand(output.shape), stage="products")
+
+
+def _matrix_product(followed: _Followed, side: int) -> Read | None:
+    """Return the read of a product of matrices, if it adds up values over the axis of the softmax."""
+    axis, dims = followed.axis, followed.ruler.dim()
+    if axis is None or side not in (0, 1):
+        return None
+    if side == 0 and axis == dims - 1:
+        if followed.parted is not None:
+            followed = replace(followed, weights=followed.parted)  # with four axes
+        return _read(followed, lambda weights: _rows(weights, dims == 1))
+    if side == 1 and dims > 1 and axis == dims - 2:
+        return _read(followed, lambda weights: weights.mT)
+    return _read(followed, lambda weights: _rows(weights, True)) if side == 1 and dims == 1 else None
+
+
+def _parted(followed: _Followed, reshaped: Tensor) -> Tensor | None:
+    """Return the weights as they were before this change of shape joined heads and batch, and only these."""
+    before = followed.weights if followed.parted is None else followed.parted
+    joined = reshaped.dim() == 3 and before.dim() == 4 and before.shape[2:] == reshaped.shape[1:]
+    return before if joined and before.shape[0] * before.shape[1] == reshaped.shape[0] else None
+
+
+def _read(followed: _Followed, arrange: Callable[[Tensor], Tensor]) -> Read | None:
+    """Return the read of a softmax that was not read before."""
+    if followed.softmax.was_read:
+        return None
+    followed.softmax.was_read = True
+    return Read(followed.softmax, followed.weights, arrange)
+
+
+def _ruler(tensor: Tensor, axis: int | None) -> Tensor:
+    """Return a tensor without numbers and of the same shape, whose only stride is that of the axis."""
+    strides = [0] * tensor.dim()
+    if axis is not None:
+        strides[axis] = 1
+    return torch.empty_strided(tensor.shape, strides, device="meta")
+
+
+def _is_expanded(weights: Tensor) -> bool:
+    """Return whether the weights were repeated along another axis, to be multiplied with values of this shape."""
+    return any(stride == 0 and size > 1 for stride, size in zip(weights.stride(), weights.shape))
+
+
+def _spread(weights: Tensor, axis: int) -> Tensor:
+    """Return weights that values were multiplied with one by one, as ``(…, L, S)``: axes of size 1 are the values'."""
+    moved = weights.movedim(axis, -1)
+    return moved.squeeze(-2) if moved.dim() > 3 and moved.shape[-2] == 1 else _rows(moved, moved.dim() == 1)
+
+
+def _rows(weights: Tensor, row: bool) -> Tensor:
+    """Return the weights, with an axis of one query where they have none."""
+    return weights.unsqueeze(-2) if row else weights
+
+
+def _labels(equation: str, operands: Sequence[Tensor]) -> tuple[list[list[str]], list[str]]:
+    """Return the label of each axis of the operands and of the result of an einsum, axes of an ellipsis included."""
+    left, _, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    free = [letter for letter in string.ascii_letters if letter not in equation]
+    most = max((operand.dim() - len(term) + 3 for term, operand in zip(terms, operands) if "..." in term), default=0)
+    inputs = []
+    for term, operand in zip(terms, operands):
+        before, dots, after = term.partition("...")
+        count = operand.dim() - len(before) - len(after) if dots else 0
+        inputs.append([*before, *free[most - count : most], *after])
+    if "->" not in equation:
+        every = [label for labels in inputs for label in labels]
+        result = sorted(label for label in set(every) if every.count(label) == 1)
+        return inputs, [*free[:most], *(label for label in result if label not in free[:most])]
+    before, dots, after = right.partition("...")
+    return inputs, [*before, *(free[:most] if dots else ()), *after]
