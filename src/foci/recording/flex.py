@@ -11,9 +11,11 @@ from torch import Tensor
 
 from foci import torch_private
 from foci.masks import masked_softmax
+from foci.tracing import exportable
 from foci.weights.sources import ByWeights, MeanHeads, Rows, scores_shape
 
 
+@exportable
 @dataclass(eq=False)
 class FlexSoftmax(ByWeights):
     """softmax(score_mod(scale · query · keyᵀ)) over the positions that mask_mod leaves; the key has all heads.

@@ -67,7 +67,8 @@ def record(model: nn.Module, *, detach: bool = False, gradients: bool = False) -
         gradients: keep what `Recording.gradient` needs of calls that are part of a graph: those that compute their
             weights, and those of `scaled_dot_product_attention`.
 
-    Recorded is this thread, and every other one that has no block of its own; let these end before the block does.
+    Recorded is this thread; a block of the main thread records every other thread that has no block of its own too: let
+    these end before the block does.
     Blocks may be nested or overlap, on one model or several; each has its own tape. What activation checkpointing
     computes a second time, in the backward pass, is not recorded a second time. A block that recorded nothing warns
     when it ends.
@@ -169,8 +170,8 @@ class _Watcher(TorchFunctionMode):
 
     @property
     def recordings(self) -> list[_Session]:
-        """The blocks of this thread; where it has none, those of the others."""
-        return self.own or _process.sessions
+        """The blocks of this thread; where it has none, those of the main thread."""
+        return self.own or _process.of_main_thread
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
@@ -338,11 +339,14 @@ class _Process:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.sessions: list[_Session] = []
+        self.of_main_thread: list[_Session] = []
         self.undo: list[Callable[[], object]] = []
 
     def start(self, recording: _Session) -> None:
         with self.lock:
             self.sessions = [*self.sessions, recording]
+            if threading.current_thread() is threading.main_thread():
+                self.of_main_thread = [*self.of_main_thread, recording]
             if len(self.sessions) == 1:
                 self._install_hooks()
                 self._run_eagerly()
@@ -354,6 +358,7 @@ class _Process:
     def stop(self, recording: _Session) -> None:
         with self.lock:
             self.sessions = [other for other in self.sessions if other is not recording]
+            self.of_main_thread = [other for other in self.of_main_thread if other is not recording]
             if not self.sessions:
                 while self.undo:
                     self.undo.pop()()
@@ -413,11 +418,13 @@ def _on_return(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
 def _watched(method: Callable[..., Any], *, reading: bool) -> Callable[..., Any]:
     @functools.wraps(method)
     def watched(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():  # first: the compiler reads what follows, and knows no threads
+            return method(module, *args, **kwargs)
         watcher = _thread.watcher
         frame = watcher.frames[-1] if watcher.frames else None
         # Inside of it already: called by its hook, or super().read(…)
         inside = frame is not None and frame.module is module and (frame.reading or not reading)
-        if inside or not watcher.recordings or torch.compiler.is_compiling() or not isinstance(module, nn.Module):
+        if inside or not watcher.recordings or not isinstance(module, nn.Module):
             return method(module, *args, **kwargs)
         watcher.enter(module, args, reading=reading)
         output = None

@@ -309,10 +309,12 @@ class WrittenOut:
             self._followed[output] = _Followed(followed.softmax, output, followed.ruler)
 
     def _multiply(self, followed: _Followed, name: str, output: Tensor) -> None:
-        if output.shape == followed.ruler.shape and not _is_expanded(followed.weights):
+        weights = _unexpanded(followed.weights)
+        if output.shape == followed.ruler.shape and weights.shape == followed.weights.shape:
             self._followed[output] = _Followed(followed.softmax, output, followed.ruler, followed.stage)
         elif name in ("mul", "multiply") and followed.stage == "weights" and output.dim() == followed.ruler.dim():
-            self._followed[output] = replace(followed, ruler=followed.ruler.expand(output.shape), stage="products")
+            ruler = followed.ruler.expand(output.shape)
+            self._followed[output] = _Followed(followed.softmax, weights, ruler, "products")
 
 
 def _matrix_product(followed: _Followed, side: int) -> Read | None:
@@ -352,9 +354,12 @@ def _ruler(tensor: Tensor, axis: int | None) -> Tensor:
     return torch.empty_strided(tensor.shape, strides, device="meta")
 
 
-def _is_expanded(weights: Tensor) -> bool:
-    """Return whether the weights were repeated along another axis, to be multiplied with values of this shape."""
-    return any(stride == 0 and size > 1 for stride, size in zip(weights.stride(), weights.shape))
+def _unexpanded(weights: Tensor) -> Tensor:
+    """Return weights that were repeated along an axis, to be multiplied with values of this shape, once."""
+    for axis, (stride, size) in enumerate(zip(weights.stride(), weights.shape)):
+        if stride == 0 and size > 1:
+            weights = weights.narrow(axis, 0, 1)
+    return weights
 
 
 def _spread(weights: Tensor, axis: int) -> Tensor:
