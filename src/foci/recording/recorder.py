@@ -46,6 +46,7 @@ from foci import torch_private
 from foci.errors import ConfigError
 from foci.outputs import AttentionOutput, weights_of
 from foci.recording import torch_calls as record_torch
+from foci.recording.registered import of_registered, wrap_registered
 from foci.recording.tape import ROOT, Entry, Flow, Recording
 from foci.recording.written_out import Read, Softmax, WrittenOut
 from foci.weights import Weights
@@ -263,6 +264,10 @@ class _Watcher(TorchFunctionMode):
         """Return whether the module belongs to a model that is recorded."""
         return any(module in recording.paths for recording in self.recordings)
 
+    def count(self) -> int:
+        """Return how many attentions have been recorded."""
+        return sum(len(recording.tape) for recording in self.recordings)
+
     def _watch(self, on: bool) -> None:
         """Turn the mode on or off. Below a mode of the user it stays on: that one disables the fused paths anyway."""
         if on and not self.watching:
@@ -350,6 +355,7 @@ class _Process:
             if len(self.sessions) == 1:
                 self._install_hooks()
                 self._run_eagerly()
+                self.undo += wrap_registered(_observed)
             for module in recording.paths:
                 self._wrap(module, "forward")
                 if callable(getattr(module, "prepare", None)):
@@ -436,6 +442,23 @@ def _watched(method: Callable[..., Any], *, reading: bool) -> Callable[..., Any]
 
     watched._is_watched = True  # type: ignore[attr-defined]
     return watched
+
+
+def _observed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a registered attention function that is recorded by its arguments, if nothing in it is seen."""
+
+    @functools.wraps(function)
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        watcher = _thread.watcher
+        before = watcher.count()
+        output = function(*args, **kwargs)
+        if watcher.recordings and watcher.frames and watcher.count() == before:
+            watcher._saw(of_registered(watcher.masks, *args, **kwargs), None)
+        return output
+
+    return observed
 
 
 def recordable(function: Callable[Arguments, AttentionOutput]) -> Callable[Arguments, AttentionOutput]:
