@@ -53,7 +53,7 @@ def read(folder: Path, texts: Sequence[str]) -> Iterator[Trace]:
     tokenizer = _load(library.AutoTokenizer, folder)
     answers = bool(config.is_encoder_decoder)
     kind = library.AutoModelForSeq2SeqLM if answers else library.AutoModel
-    model, found = _load(kind, folder, attn_implementation="sdpa", output_loading_info=True)
+    model, found = _load(kind, folder, output_loading_info=True)
     missing = sorted(name for name in found["missing_keys"] if not any(part in name for part in _UNUSED))
     if missing:
         print(
@@ -104,10 +104,7 @@ def _answered(model: Any, tokenizer: Any, text: str, inputs: dict[str, Tensor]) 
 
 def _seen(tape: Recording) -> Recording:
     if not tape:
-        raise DataError(
-            "no attention was seen: this model has neither torch's attention nor one that transformers can put in its "
-            "place (sdpa)."
-        )
+        raise DataError(f"of this model nothing can be shown. {tape.why_empty}")
     return tape
 
 

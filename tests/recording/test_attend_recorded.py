@@ -190,6 +190,7 @@ def test_it_compiles_to_one_graph_and_exports_within_a_block_and_without():
     assert close(exported.module()(x), Bare()(x))
 
 
+@pytest.mark.filterwarnings("ignore:record. No attention was recorded")
 def test_an_empty_recording_is_no_trace():
     with record(Own()) as tape:
         pass

@@ -61,6 +61,7 @@ def test_a_failing_read_leaves_nothing_behind():
     assert list(tape) == ["attention"]
 
 
+@pytest.mark.filterwarnings("ignore:record. No attention was recorded")
 def test_a_model_copied_or_saved_in_the_block_is_clean():
     model, query, key = Decoder(MultiHeadAttention(6, 2)), torch.randn(2, L, 6), torch.randn(2, S, 6)
     with record(model) as tape:
@@ -126,6 +127,7 @@ def test_a_block_inside_forward():
     assert list(Looks()(torch.randn(2, S, 5))) == list(inner)
 
 
+@pytest.mark.filterwarnings("ignore:record. No attention was recorded")
 def test_attention_outside_the_model_is_not_recorded():
     model, other, x = Layers(), Layers(), torch.randn(2, S, 5)
     with record(model) as tape:

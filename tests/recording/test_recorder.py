@@ -40,6 +40,7 @@ def test_tape_is_a_mapping_in_order_of_execution():
     )
 
 
+@pytest.mark.filterwarnings("ignore:record. No attention was recorded")
 def test_errors_of_the_tape():
     model = Layers()
     with record(model) as tape:

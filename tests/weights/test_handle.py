@@ -222,3 +222,40 @@ def test_a_notebook_shows_its_heat_map(name, handles):
 def test_a_handle_that_is_too_large_for_a_picture_is_text():
     weights = Weights(DotSoftmax(torch.randn(1, 8, 1000, K), torch.randn(1, 8, 1000, K), 1.0))
     assert list(weights._repr_mimebundle_()) == ["text/plain"]
+
+
+def test_column_sums(weights):
+    torch.testing.assert_close(weights.column_sums(), weights.dense().sum(dim=-2))
+
+
+def test_gradients_of_column_sums_without_the_matrix(monkeypatch):
+    monkeypatch.setattr(results, "_CHUNK", 2 * S)
+    query, key = (torch.randn(B, size, K, dtype=torch.float64, requires_grad=True) for size in (L, S))
+    chosen = torch.randn(S, dtype=torch.float64)
+    handle = Weights(DotSoftmax(query, key, 0.5))
+    got = torch.autograd.grad((handle.column_sums() * chosen).sum(), (query, key))
+    want = torch.autograd.grad((handle.dense().sum(-2) * chosen).sum(), (query, key))
+    for one, other in zip(got, want):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_weights_of_a_kernel_that_gives_its_log_sum_exp(causal):
+    query, key = torch.randn(B, 6, L, K), torch.randn(B, H, S, K)
+    mask = masks.keys(masks.lengths([4, 6], S)).unsqueeze(1)
+    scores = query @ key.repeat_interleave(2, dim=1).mT * 0.3
+    allowed = mask & masks.causal(L, S) if causal else mask
+    scores = scores.masked_fill(~allowed, -torch.inf)
+    handle = Weights.from_lse(query, key, scores.logsumexp(-1), scale=0.3, mask=mask, causal=causal)
+    want = scores.softmax(-1).nan_to_num()
+    torch.testing.assert_close(handle.dense(), want)
+    torch.testing.assert_close(handle.rows([0, 3]), want[..., [0, 3], :])
+    torch.testing.assert_close(handle.heads(5).topk(2)[0], want[:, 5].topk(2).values)
+    torch.testing.assert_close(handle.entropy(), torch.special.entr(want).sum(-1))
+    torch.testing.assert_close(handle.column_sums(), want.sum(-2))
+    with pytest.raises(
+        ConfigError, match=r"from_lse: a row sums to \d.*expected at most 1\. The lse is that of another"
+    ):
+        Weights.from_lse(query, key, scores.logsumexp(-1) - 1, scale=0.3, mask=mask, causal=causal)
+    with pytest.raises(ShapeError, match=r"lse has shape \(2, 5, 6\), expected \(2, 6, 5\).*query\.transpose\(1, 2\)"):
+        Weights.from_lse(query, key, scores.logsumexp(-1).mT, scale=0.3)

@@ -22,7 +22,7 @@ _PARTS = re.compile(
     r"norm|dropout|embed|output|intermediate|mlp|rotary|bias|mask|structure|router|experts", re.IGNORECASE
 )
 """Helpers of an attention, which have no weights of their own."""
-_DIFFERENTIAL = re.compile(r"diff", re.IGNORECASE)
+_DIFFERENTIAL = re.compile(r"differential|diff_?(attn|attention|llama)", re.IGNORECASE)
 
 _SCRIPT = "TorchScript: its code cannot be watched; record the model it was made from"
 _NOT_CALLED = "it was not called in the block"

@@ -409,14 +409,18 @@ def _unfilter(entry: tuple[Any, ...]) -> None:
 
 
 def _on_call(module: nn.Module, args: tuple[Any, ...]) -> None:
+    if torch.compiler.is_compiling():
+        return
     watcher = _thread.watcher
-    if watcher.recordings and not torch.compiler.is_compiling():
+    if watcher.recordings:
         watcher.enter(module, args)
 
 
 def _on_return(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
+    if torch.compiler.is_compiling():
+        return
     watcher = _thread.watcher
-    if watcher.recordings and not torch.compiler.is_compiling():
+    if watcher.recordings:
         kwargs, output = rest if len(rest) == 2 else ({}, None)  # after an exception torch passes no kwargs
         watcher.leave(module, args, kwargs, output)
 

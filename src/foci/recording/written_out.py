@@ -220,8 +220,9 @@ class WrittenOut:
         if followed.stage == "exp" and len(axes) == 1:
             ruler = _ruler(followed.weights, next(iter(axes)))
             self._followed[output] = _Followed(followed.softmax, followed.weights, ruler, "sum")
-        elif followed.stage == "products" and followed.axis in axes:
-            return _read(followed, lambda weights, axis=followed.axis: _spread(weights, axis))
+        axis = followed.axis
+        if followed.stage == "products" and axis is not None and axis in axes:
+            return _read(followed, lambda weights: _spread(weights, axis))
         return None
 
     def _einsum(

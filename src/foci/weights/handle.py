@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils.checkpoint import checkpoint
 
 from foci import torch_private
 from foci.checks import check_mask
@@ -25,7 +26,7 @@ from foci.tracing import exportable
 from foci.weights.chunks import Piece, RecomputedPieces, Reduce, reduce_pieces
 from foci.weights.copies import Copied
 from foci.weights.indexing import Place, take
-from foci.weights.sources import Dense, DotSoftmax, MeanHeads, Source, take_heads, take_rows
+from foci.weights.sources import Dense, DotSoftmax, MeanHeads, Source, scores_shape, take_heads, take_rows
 
 _CHUNK = 1 << 19
 """How many weights are computed at a time: 2 MB in float32, small enough to stay in a processor's cache."""
@@ -61,6 +62,48 @@ class Weights(Copied):
     def from_tensor(weights: Tensor, log_prob: Tensor | None = None, probabilities: Tensor | None = None) -> Weights:
         """Return a handle on weights that were already computed, and on what they were sampled from."""
         return Weights(Dense(weights), log_prob, None if probabilities is None else Dense(probabilities))
+
+    @staticmethod
+    def from_lse(
+        query: Float[Tensor, "... L K"],
+        key: Float[Tensor, "... S K"],
+        lse: Float[Tensor, "... L"],
+        *,
+        scale: float | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        causal: bool = False,
+    ) -> Weights:
+        """Return the handle on the weights of a kernel that returns its log-sum-exp: exp(scale · query · keyᵀ − lse).
+
+        Args:
+            query: the queries, with heads before positions.
+            key: the keys, likewise; with fewer heads, each is shared by several of the queries.
+            lse: the natural logarithm of the sum of the exponentials of each row's scores.
+            scale: factor of the products. Default: 1 / sqrt(K).
+            mask: which positions the kernel read.
+            causal: whether it read up to each query's own position, the last query's being the last key.
+
+        Raises:
+            ShapeError: if the sizes do not fit.
+            ConfigError: if a row would sum to more than 1, so that the numbers are of another call, scale or mask.
+        """
+        shape = scores_shape(query, key)
+        if lse.shape != shape[:-1]:
+            raise ShapeError(
+                f"Weights.from_lse: lse has shape {tuple(lse.shape)}, expected {tuple(shape[:-1])}: one number for "
+                "each row of weights. Kernels with positions before heads: query.transpose(1, 2), key.transpose(1, 2)."
+            )
+        mask = None if mask is None else check_mask("Weights.from_lse", mask, shape, query.device)
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
+        weights = Weights(DotSoftmax(query, key, scale, mask, window=(None, 0) if causal else None, lse=lse))
+        if shape.numel() and not torch_private.is_transformed() and not torch.compiler.is_compiling():
+            most = float(weights.rows(shape[-2] - 1).detach().sum(-1).max())
+            if not most < 1.01:
+                raise ConfigError(
+                    f"Weights.from_lse: a row sums to {most:.4g}, expected at most 1. The lse is that of another "
+                    "scale, mask or call, or its logarithm is not the natural one."
+                )
+        return weights
 
     @property
     def shape(self) -> torch.Size:
@@ -203,6 +246,22 @@ class Weights(Copied):
 
         (mass,) = self._by_pieces(on_chosen)
         return mass.squeeze(-1)
+
+    def column_sums(self) -> Float[Tensor, "... S"]:
+        """Return how much each position is read by all queries together: ``dense().sum(-2)``."""
+        self.source.check_unchanged()
+        if torch.compiler.is_compiling() or torch_private.is_transformed():
+            return self.source.rows(slice(None)).sum(dim=-2)
+        total = self.source.rows(slice(0, 0)).sum(dim=-2)
+        for _, rows in self._pieces(by_head=False):
+            if self._is_differentiated():  # otherwise autograd would keep all pieces
+                total = total + checkpoint(self._sum_rows, rows, use_reentrant=False)
+            else:
+                total = total + self._sum_rows(rows)
+        return total
+
+    def _sum_rows(self, rows: slice) -> Tensor:
+        return self.source.rows(rows).sum(dim=-2)
 
     def heads(self, index: int | slice | Int[Tensor, "..."]) -> Weights:
         """Return the handle ``(B, L, S)`` of one head, or ``(B, n, L, S)`` of several."""

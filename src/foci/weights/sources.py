@@ -200,9 +200,10 @@ class DotSoftmax(ByWeights):
     ``offset``, by default S − L, so that the last query's own key is the last. ``slopes``, one per head, add ALiBi's
     −slope · |distance| to the scores. ``score_cap`` c makes the scaled dot products c · tanh(products / c) before the
     bias is added. ``sink``, one per head, is the score of a position that holds nothing: rows sum to less than 1.
+    ``lse (…, L)`` are the logarithms of what the exponentials of each row are divided by, where a kernel gave them.
     """
 
-    parts = ("query", "key", "mask", "bias", "slopes", "sink")
+    parts = ("query", "key", "mask", "bias", "slopes", "sink", "lse")
     held = "query and key"
     query: Tensor
     key: Tensor
@@ -214,6 +215,7 @@ class DotSoftmax(ByWeights):
     slopes: Tensor | None = None
     score_cap: float | None = None
     sink: Tensor | None = None
+    lse: Tensor | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -226,6 +228,9 @@ class DotSoftmax(ByWeights):
 
     def rows(self, index: Rows) -> Tensor:
         scores, mask = self.scores(index)
+        if self.lse is not None:
+            weights = torch.exp(scores - take_rows(self.lse.unsqueeze(-1), index))
+            return weights if mask is None else weights.masked_fill(~mask, 0.0)
         if self.sink is not None:
             return softmax_with_sink(scores, mask, self.sink[..., None, None])
         if scores.requires_grad or is_traced() or is_watched(scores):
@@ -264,7 +269,7 @@ class DotSoftmax(ByWeights):
         return scores, mask
 
     def entropy(self, index: Rows) -> Tensor:
-        if self.sink is not None:
+        if self.sink is not None or self.lse is not None:
             return super().entropy(index)
         scores, mask = self.scores(index)
         return (
@@ -285,6 +290,7 @@ class DotSoftmax(ByWeights):
             bias=None if self.bias is None else take_heads(self.bias, index),
             slopes=None if self.slopes is None else self.slopes[index],
             sink=None if self.sink is None else self.sink[index],
+            lse=None if self.lse is None else take_heads(self.lse, index),
             versions=None,  # of the tensors just made
         )
 
