@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from foci.recording import Recording, record
-from foci.recording.registered import of_registered
-from foci.recording.torch_calls import Copies
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
@@ -168,45 +165,3 @@ def test_what_has_no_weights_is_named(family):
     assert len(tape.paths) == count
     assert {path: reason for path, reason in tape.missed.items() if path in missed} == missed
     assert all(path in repr(tape) for path in missed)
-
-
-def test_a_kernel_that_is_registered_is_read_from_its_arguments():
-    """As flash-attn: nothing of torch is called that could be seen."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
-
-    def kernel(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any) -> Any:
-        groups = query.shape[1] // key.shape[1]
-        key, value = (tensor.repeat_interleave(groups, 1).numpy() for tensor in (key, value))
-        scores = query.numpy() @ key.swapaxes(2, 3) * options["scaling"]
-        powers = np.exp(np.where(attention_mask.numpy(), scores, -np.inf))
-        output = (powers / powers.sum(-1, keepdims=True)) @ value
-        return torch.from_numpy(output).transpose(1, 2).contiguous(), None
-
-    AttentionInterface.register("hidden_kernel", kernel)
-    AttentionMaskInterface.register(
-        "hidden_kernel", lambda **options: sdpa_mask(**options | {"allow_is_causal_skip": False})
-    )
-    options, inputs, count = WHOLE["llama"]
-    model = model_of("llama", options)
-    want = recorded(model, inputs)
-    model.set_attn_implementation("hidden_kernel")
-    tape = recorded(model, inputs)
-    assert list(tape) == list(want)
-    assert len(tape) == count
-    for path in want:
-        assert torch.allclose(tape[path].dense(), want[path].dense(), atol=2e-5)
-    assert AttentionInterface._global_mapping["hidden_kernel"] is kernel
-
-
-def test_options_of_kernels():
-    query, key = torch.randn(2, 4, 3, 5), torch.randn(2, 2, 7, 5)
-    padding = torch.arange(7) >= torch.tensor([0, 2]).unsqueeze(-1)
-    sink = torch.randn(4)
-    more = {"scaling": 0.3, "is_causal": True, "sliding_window": 3, "softcap": 2.0, "s_aux": sink}
-    weights = of_registered(Copies(), None, query, key, key, padding, **more)
-    scores = 2.0 * torch.tanh(0.3 * query @ key.repeat_interleave(2, dim=1).mT / 2.0)
-    distance = torch.arange(7) - torch.arange(4, 7).unsqueeze(-1)
-    allowed = (distance <= 0) & (distance > -3) & padding[:, None, None, :]
-    scores = torch.cat([scores.masked_fill(~allowed, -torch.inf), sink[:, None, None].expand(2, 4, 3, 1)], dim=-1)
-    assert torch.allclose(weights.dense(), scores.softmax(-1)[..., :-1], atol=1e-6)

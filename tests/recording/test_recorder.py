@@ -1,106 +1,243 @@
-"""The tape: its order, names and errors, and what it keeps of the graph."""
+"""Recording changes no result and leaves nothing behind; compiled models run eagerly meanwhile."""
 
 from __future__ import annotations
 
+import copy
+import io
+import threading
+import warnings
+from typing import Any
+
 import pytest
 import torch
-from recorded import Caller, D, Layers, S, randn
-from torch import nn
-from torch.utils.checkpoint import checkpoint
+import torch.nn.functional as F
+from recorded import D, Decoder, L, Layers, Reader, S, close, randn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from foci.errors import ConfigError, FociError
-from foci.recording import record
+from foci.mechanisms.heads.multi_head import MultiHeadAttention
+from foci.recording import Recording, record
 
-# ---------------------------------------------------------------- the tape
+# ---------------------------------------------------------------- nothing changes, nothing stays
 
 
-def test_tape_is_a_mapping_in_order_of_execution():
-    model, x = Layers(), torch.randn(2, S, 5)
+class Fails(nn.Module):
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.inner = Layers()
+        self.error: BaseException | None = error
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inner(x)
+        if self.error is not None:
+            raise self.error
+        return F.scaled_dot_product_attention(x, x, x)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), KeyboardInterrupt()])
+def test_an_exception_leaves_nothing_behind(error):
+    model, x = nn.Sequential(nn.Identity(), Fails(error)), torch.randn(2, S, 5)
+    with pytest.raises(type(error)), record(model) as tape:
+        model(x)
+    assert len(tape) == 3
+    assert torch.overrides._get_current_function_mode_stack() == []
+    model[1].error = error
     with record(model) as tape:
-        assert tape.paths == []
-        for length in range(1, 4):
-            model(x[:, :length])
-            assert len(tape.calls("calls.2")) == length
-    assert list(tape)[:5] == ["calls.0", "calls.1", "calls.2", "calls.0#1", "calls.1#1"]
-    assert len(tape) == len(tape.items()) == 9
-    assert tape.paths == ["calls.0", "calls.1", "calls.2"]
-    assert tape["calls.1#2"] is tape["calls.1", 2] is tape["calls.1", -1] is tape.calls("calls.1")[2]
-    assert tape["calls.1", 0] is tape["calls.1"]
-    assert [tuple(weights.shape) for weights in tape.calls("calls.0")] == [(2, n, n) for n in (1, 2, 3)]
-    assert "calls.1#2" in tape
-    assert "calls.1#3" not in tape
-    assert "calls.1#0" not in tape
-    assert "elsewhere" not in tape
-    assert tape.get("elsewhere") is None
-    assert repr(tape) == (
-        "Recording of 9 attentions\n"
-        "  calls.0  (2, 1, 1) … (2, 3, 3), 3 calls\n"
-        "  calls.1  (2, 1, 1) … (2, 3, 3), 3 calls\n"
-        "  calls.2  (2, 1, 1) … (2, 3, 3), 3 calls"
-    )
+        with pytest.raises(type(error)):
+            model(x)
+        model[1].error = None
+        model(x)
+    assert tape.paths == [f"1.inner.calls.{n}" for n in range(3)] + ["1"]
+    assert len(tape.calls("1.inner.calls.0")) == 2
+    assert len(tape.calls("1")) == 1
+
+
+def test_a_failing_read_leaves_nothing_behind():
+    model = Decoder(Reader())
+    with record(model) as tape:
+        with pytest.raises(RuntimeError):
+            model.attention.read(randn(2, L, D), randn(2, S, D + 1))
+        model.attention.read(randn(2, L, D), randn(2, S, D))
+    assert list(tape) == ["attention"]
 
 
 @pytest.mark.filterwarnings("ignore:record. No attention was recorded")
-def test_errors_of_the_tape():
-    model = Layers()
+def test_a_model_copied_or_saved_in_the_block_is_clean():
+    model, query, key = Decoder(MultiHeadAttention(6, 2)), torch.randn(2, L, 6), torch.randn(2, S, 6)
     with record(model) as tape:
-        pass
-    with pytest.raises(KeyError, match=r"unknown path 'calls.0'\. No attention was recorded"):
-        tape["calls.0"]
-    assert "No attention was recorded" in repr(tape)
+        twin = copy.deepcopy(model)
+        torch.save(model, io.BytesIO())
+        twin(query, key)
+    assert len(tape) == 0
+    assert vars(twin.attention).keys() == vars(model.attention).keys()
+    with torch.no_grad():
+        twin.attention.query_layer.weight.zero_()
+    assert not torch.equal(twin(query, key), model(query, key))
+
+
+def test_hooks_of_the_user_run_once_and_are_seen():
+    model = nn.ModuleDict({"mha": nn.MultiheadAttention(6, 2, batch_first=True).eval()})
+    calls = []
+    x = torch.randn(2, S, 6)
+
+    def double_the_query(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        calls.append(module)
+        return (2 * args[0], *args[1:]), kwargs
+
+    model["mha"].register_forward_pre_hook(double_the_query, with_kwargs=True)
     with record(model) as tape:
-        model(torch.randn(2, S, 5))
-    with pytest.raises(FociError, match=r"^unknown path 'call.1'. Did you mean 'calls.\d'"):
-        tape["call.1"]
-    with pytest.raises(KeyError, match=r"unknown path 'call.1'"):
-        tape.calls("call.1")
-    with pytest.raises(KeyError, match=r"unknown call 4 of 'calls.1'. Its calls are 0 to 0"):
-        tape["calls.1", 4]
+        _, want = model["mha"](x, x, x, average_attn_weights=False)
+    assert len(calls) == 1
+    assert close(tape["mha"].dense(), want)
 
 
-def test_what_is_no_module_is_refused():
-    with pytest.raises(ConfigError, match=r"model is a list, expected a torch\.nn\.Module"), record([Caller()]):
-        pass
+def test_two_tapes_at_once():
+    model, x = nn.Sequential(Layers(), Layers()), torch.randn(2, S, 5)
+    with record(model) as whole, record(model[1]) as part:
+        model(x)
+    assert len(whole) == 6
+    assert list(part) == ["calls.0", "calls.1", "calls.2"]
+    assert part["calls.1"] is whole["1.calls.1"]
+    first, second = record(model), record(model)
+    one = first.__enter__()
+    two = second.__enter__()
+    model(x)
+    first.__exit__(None, None, None)  # not the last to come
+    model(x)
+    second.__exit__(None, None, None)
+    model(x)
+    assert (len(one), len(two)) == (6, 12)
 
 
-def test_the_model_itself_and_a_module_in_two_places():
-    shared = Caller()
-    model = nn.ModuleDict({"first": shared, "second": shared})
-    x = randn(2, S, D)
+def test_a_block_inside_forward():
+    class Looks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Layers()
+
+        def forward(self, x: Tensor) -> Recording:
+            with record(self) as tape:
+                self.inner(x)
+            return tape
+
+    model = Looks()
+    with record(model) as outer:
+        inner = model(torch.randn(2, S, 5))
+    assert list(inner) == list(outer) == [f"inner.calls.{n}" for n in range(3)]
+    assert list(Looks()(torch.randn(2, S, 5))) == list(inner)
+
+
+@pytest.mark.filterwarnings("ignore:record. No attention was recorded")
+def test_attention_outside_the_model_is_not_recorded():
+    model, other, x = Layers(), Layers(), torch.randn(2, S, 5)
     with record(model) as tape:
-        model["second"](x, x, x)
-    assert list(tape) == ["first"]
-    with record(shared) as tape:
-        shared(x, x, x)
-    assert tape[""] is tape["."] is tape.calls("")[0]
+        F.scaled_dot_product_attention(x, x, x)
+        other(x)
+    assert len(tape) == 0
 
 
-# ---------------------------------------------------------------- gradients
-
-
-def test_weights_belong_to_the_graph_unless_detached():
+def test_threads_have_tapes_of_their_own():
     model, x = Layers(), torch.randn(2, S, 5)
-    with record(model) as tape, record(model, detach=True) as detached:
-        loss = model(x).square().mean()
-    (loss + sum(weights.entropy().mean() for weights in tape.values())).backward()
-    assert all(parameter.grad.abs().sum() > 0 for parameter in model.layers.parameters())
-    assert tape["calls.2"].dense().requires_grad
-    assert not detached["calls.2"].dense().requires_grad
-    assert torch.equal(tape["calls.2"].dense(), detached["calls.2"].dense())
+    tapes: dict[int, Recording] = {}
+    together = threading.Barrier(3)
+
+    def work(number: int) -> None:
+        together.wait()
+        if number == 0:
+            model(x)
+        else:
+            with record(model) as tapes[number]:
+                for _ in range(number):
+                    model(x)
+        together.wait()
+
+    with record(model) as tape:
+        workers = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    assert [len(each) for each in (tape, tapes[1], tapes[2])] == [3, 3, 6]  # the first has no block of its own
 
 
-@pytest.mark.parametrize("build", [Layers, lambda: nn.TransformerEncoderLayer(5, 1, 7, 0.0, batch_first=True)])
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_checkpointing_records_once_and_gives_the_same_gradients(build, reentrant):
-    model, x = build(), torch.randn(2, S, 5, requires_grad=True)
-    for mode in (True, False):
-        model.train(mode)
-        model(x).sum().backward()
-        want = [parameter.grad.clone() for parameter in model.parameters()]
-        model.zero_grad()
+def test_a_mode_of_the_user():
+    class Count(TorchFunctionMode):
+        seen = 0
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.seen += func is F.scaled_dot_product_attention
+            return func(*args, **(kwargs or {}))
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = Layers(6)
+            self.mha = nn.MultiheadAttention(6, 2, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.layers(x)
+            with Count() as self.count:
+                return self.layers(self.mha(x, x, x)[0])
+
+    model, x = Model().eval(), torch.randn(2, S, 6)
+    with torch.no_grad(), Count() as outer:
+        want = model(x)
         with record(model) as tape:
-            checkpoint(model, x, use_reentrant=reentrant).sum().backward()
-        assert all(torch.equal(parameter.grad, grad) for parameter, grad in zip(model.parameters(), want))
-        assert all(len(tape.calls(path)) == 1 for path in tape.paths)
-        assert len(tape) == (3 if isinstance(model, Layers) else 1)
-        model.zero_grad()
+            got = model(x)
+    assert torch.equal(got, want)
+    assert model.count.seen == 3
+    assert outer.seen == 12
+    assert tape.paths == [f"layers.calls.{n}" for n in range(3)] + ["mha"]
+    assert len(tape.calls("mha")) == 1
+    assert len(tape.calls("layers.calls.1")) == 2
+
+
+# ---------------------------------------------------------------- torch.compile
+
+
+@pytest.mark.slow
+def test_compiled_models_run_eagerly_and_keep_their_paths():
+    x = torch.randn(2, S, 5)
+    plain = Layers()
+    compiled = torch.compile(plain, backend="eager", fullgraph=True)
+    want = compiled(x)
+    inside = nn.Sequential(torch.compile(plain, backend="eager"), nn.Identity())
+    in_place = copy.deepcopy(plain)
+    in_place.compile(backend="eager")
+    with (
+        warnings.catch_warnings(action="error"),
+        record(compiled) as tape,
+        record(inside) as nested,
+        record(in_place) as third,
+    ):
+        assert torch.allclose(compiled(x), want)
+        assert torch.allclose(inside(x), want)
+        assert torch.allclose(in_place(x), want)
+    assert list(tape)[:3] == list(third) == ["calls.0", "calls.1", "calls.2"]
+    assert nested.paths == ["0.calls.0", "0.calls.1", "0.calls.2"]
+    assert torch._dynamo.eval_frame._stance.stance == "default"
+    mechanism = torch.compile(Reader(), backend="eager")
+    with record(mechanism) as tape:
+        mechanism(x, x)
+    assert list(tape) == ["."]
+    assert torch.allclose(compiled(x), want)
+
+
+@pytest.mark.slow
+def test_a_model_compiled_inside_the_block_still_runs(tmp_path):
+    import subprocess
+    import sys
+
+    program = tmp_path / "late.py"
+    program.write_text(
+        "import sys, torch\n"
+        "from foci.recording import record\n"
+        "model = torch.nn.TransformerEncoderLayer(6, 2, 11, batch_first=True, dropout=0.0)\n"
+        "x = torch.randn(2, 7, 6)\n"
+        "with record(model) as tape:\n"
+        "    assert 'torch._dynamo' not in sys.modules\n"
+        "    compiled = torch.compile(model, backend='eager', fullgraph=True)\n"
+        "    assert torch.allclose(compiled(x), model(x))\n"
+        "assert list(tape) == ['self_attn'], tape\n"
+    )
+    subprocess.run([sys.executable, str(program)], check=True)

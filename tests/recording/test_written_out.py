@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -275,78 +273,6 @@ def test_the_mechanisms_of_foci_are_recorded_once(length, gradients):
     assert list(tape) == ["0", "1"]
 
 
-# ---------------------------------------------------------------- what was missed
-
-
-class MambaMixer(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.cumsum(1)
-
-
-class SelfAttention(nn.Module):
-    """With a kernel that nothing can see into."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.from_numpy(x.detach().numpy() * 2)
-
-
-class UnreadAttention(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return F.softmax(x @ x.mT, dim=-1).topk(2).values
-
-
-def test_missed_names_what_looks_like_attention_and_why_it_has_no_weights():
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.seen, self.state, self.kernel = Model(matmul), MambaMixer(), SelfAttention()
-            self.unread, self.idle = UnreadAttention(), SelfAttention()
-
-        def forward(self, *given: Tensor) -> None:
-            self.seen(*given)
-            for module in (self.state, self.kernel, self.unread):
-                module(given[0][:, 0])
-
-    model = Two()
-    with record(model) as tape:
-        model(*inputs())
-    assert tape.missed == {
-        "state": "no attention weights: recurrent state",
-        "kernel": "neither a softmax nor a call of a known attention was seen in it",
-        "unread": "its softmax was not multiplied with values in a way that is recognized",
-        "idle": "it was not called in the block",
-    }
-    assert repr(tape).splitlines() == [
-        "Recording of 1 attention",
-        "  seen.attention  (2, 3, 5, 7)",
-        "Not recorded",
-        *(f"  {path:<14}  {reason}" for path, reason in tape.missed.items()),
-    ]
-    with pytest.raises(KeyError, match="'state' was not recorded: no attention weights: recurrent state"):
-        tape["state"]
-
-
-def test_a_block_that_recorded_nothing_warns():
-    model = nn.Sequential(nn.Linear(K, K))
-    with pytest.warns(UserWarning, match="No attention was recorded: the model was not called") as seen, record(model):
-        pass
-    assert seen[0].filename == __file__
-    with pytest.warns(UserWarning, match="neither torch's attention, nor foci's, nor a softmax"), record(model):
-        model(torch.randn(B, K))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(ValueError, match="no"), record(model):
-            raise ValueError("no")  # one message is enough
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_torchscript_is_named():
-    scripted = torch.jit.script(nn.Sequential(nn.Linear(K, K)))
-    with record(scripted) as tape:
-        pass
-    assert "the model is of TorchScript" in repr(tape)
-
-
 # ---------------------------------------------------------------- ways to call
 
 
@@ -372,34 +298,3 @@ def test_a_forward_that_calls_its_base_class_is_one_call():
     with record(model) as tape:
         model(*inputs())
     assert list(tape) == ["."]
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*flex_attention called without")
-def test_flex_attention_with_functions_of_scores_and_masks():
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    bias = torch.randn(H)
-
-    class Flexible(nn.Module):
-        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Any:
-            return flex_attention(q, k, v, lambda s, b, h, i, j: s * 0.5 + bias[h] * (i - j), mask, enable_gqa=True)
-
-    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, S, S, device="cpu", BLOCK_SIZE=S)
-    q, k = torch.randn(B, 2 * H, S, K), torch.randn(B, H, S, K)
-    bias = torch.randn(2 * H)
-    model = Flexible()
-    want = model(q, k, k)
-    with record(model) as tape:
-        got = model(q, k, k)
-    assert torch.equal(got, want)
-    scores = q @ k.repeat_interleave(2, dim=1).mT / K**0.5 * 0.5
-    places = torch.arange(S)
-    scores = scores + bias[:, None, None] * (places[:, None] - places)
-    weights = scores.masked_fill(places[:, None] < places, -torch.inf).softmax(-1)
-    handle = tape["."]
-    assert close(handle.dense(), weights)
-    assert close(handle.rows([1, 4]), weights[..., [1, 4], :])
-    assert close(handle.heads(3).rows(2), weights[:, 3, 2])
-    assert close(handle[1, 2:4], weights[1, 2:4])
-    assert close(handle.topk(2)[0], weights.topk(2)[0])

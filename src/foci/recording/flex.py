@@ -58,5 +58,5 @@ class FlexSoftmax(ByWeights):
         """Return the source of some heads only."""
         if isinstance(index, int):
             return MeanHeads(self.heads(slice(index, index + 1)))  # of this head alone
-        chosen = {"query": self.query[:, index], "key": self.key[:, index], "head": self.head[index]}
-        return replace(self, **chosen, versions=None)
+        query, key = self.query[:, index], self.key[:, index]
+        return replace(self, query=query, key=key, head=self.head[index], versions=None)
