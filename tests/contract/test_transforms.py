@@ -128,7 +128,8 @@ def test_random_choices_under_vmap_say_what_they_need(case):
         vmap(one)(run.inputs, run.masks)
     same = tuple(tensor[:1].expand_as(tensor) for tensor in run.inputs)
     found = vmap(one, randomness="same")(same, {})
-    assert all(torch.equal(tensor[0], tensor[1]) for tensor in found)
+    for tensor in found:  # rows of a product may differ in the last digit
+        torch.testing.assert_close(tensor[0], tensor[1])
     many = tuple(tensor[:1].expand(64, *tensor.shape[1:]) for tensor in run.inputs)
     found = vmap(one, randomness="different")(many, {})
     assert any((tensor != tensor[0]).any() for tensor in found)

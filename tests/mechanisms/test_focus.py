@@ -99,7 +99,8 @@ def test_local_never_builds_L_by_S():
 @pytest.mark.parametrize("score", ["dot", "additive", "concat", "cosine", "location"])
 @pytest.mark.parametrize("normalize", ["softmax", "sparsemax", "entmax15", "sigmoid", "hard", "sample", "gumbel"])
 def test_local_goes_with_every_score_and_normalizer(focus, score, normalize):
-    attention = foci.Attention(D, D, score=score, normalize=normalize, focus=focus, radius=2).eval()
+    sizes = {"max_length": S} if score == "location" else {}
+    attention = foci.Attention(D, D, score=score, normalize=normalize, focus=focus, radius=2, **sizes).eval()
     read = attention(torch.randn(B, L, D), torch.randn(B, S, D), mask=masks.keys(masks.lengths([0, 4], S)))
     assert (read.output[0] == 0).all()
     assert read.output.isfinite().all()
