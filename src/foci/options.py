@@ -59,7 +59,9 @@ class Options:
                         "(docs/your-own-parts.md)."
                     )
             elif value not in choices:
-                raise unknown_name(f"{name} of {owner}", value, [choice for choice in choices if choice is not None])
+                raise unknown_name(
+                    f"{name} of {owner}", value, [choice for choice in choices if isinstance(choice, str)]
+                )
         for field in fields(self):
             name, value = field.name, {field.name: getattr(self, field.name)}
             check_number(owner, name, value[name], flag="bool" in str(field.type))
@@ -90,9 +92,10 @@ def _choices(kind: type[Options]) -> dict[str, tuple[tuple[Any, ...], bool]]:
         parts = get_args(hint) if union else (hint,)
         named = tuple(part for part in parts if get_origin(part) is not Callable)
         if get_origin(hint) is not ClassVar and all(
-            get_origin(part) is Literal or part is type(None) for part in named
+            get_origin(part) is Literal or part is type(None) or (union and part is bool) for part in named
         ):
-            choices = tuple(choice for part in named for choice in (get_args(part) or (None,)))
+            others = {bool: (False, True), type(None): (None,)}
+            choices = tuple(choice for part in named for choice in (get_args(part) or others[part]))
             found[name] = (choices, len(named) < len(parts))
     return found
 
@@ -140,10 +143,10 @@ def check_default(owner: str, options: Options, *names: str, reason: str) -> Non
         names: the fields without effect.
         reason: a sentence that says why.
     """
-    defaults = type(options)()
+    defaults = {field.name: field.default for field in fields(options)}
     for name in names:
         value = getattr(options, name)
-        if value != getattr(defaults, name):
+        if value != defaults[name]:
             raise ConfigError(f"{owner}: {name} is {value!r}, expected it to be left out. {reason}")
 
 

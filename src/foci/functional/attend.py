@@ -349,7 +349,8 @@ def check_bias(bias: Tensor, shape: torch.Size, owner: str = "attend") -> Tensor
         raise ShapeError(f"{owner}: bias is a {type(bias).__name__}, expected a torch.Tensor of shape {tuple(shape)}.")
     if bias.dtype == torch.bool:
         raise ShapeError(f"{owner}: bias has dtype torch.bool, expected numbers. Pass a boolean mask as mask=…")
-    if bias.dim() != len(shape) or any(have not in (1, want) for have, want in zip(bias.shape, shape)):
+    # Not "in (1, want)", which fixes the sizes of a trace.
+    if bias.dim() != len(shape) or not all(have == 1 or have == want for have, want in zip(bias.shape, shape)):
         raise ShapeError(
             f"{owner}: bias has shape {tuple(bias.shape)}, expected {tuple(shape)}, where an axis of size 1 "
             "broadcasts. Add the missing axes with bias.unsqueeze(…)."

@@ -16,7 +16,7 @@ Differs: dropout of the attention weights and inside the feed-forward network ar
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -28,11 +28,12 @@ from foci.layers.dropout import Dropout
 from foci.layers.embedding import TokenEmbedding, normal_table
 from foci.layers.feed_forward import FeedForward
 from foci.layers.incremental.tree_cache import LayerEntries, TreeCache
+from foci.layers.several_heads import HeadOptions
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.cache import KeyValueCache
 from foci.mechanisms.heads.multi_head import ProjectedMemory
 from foci.mechanisms.parts import Normalizer, Score
-from foci.names import DotScoreName, NormalizerName
+from foci.names import DotScoreName, NormalizerName, RelativeName
 from foci.outputs import AttentionOutput
 from foci.weights import Weights
 
@@ -43,16 +44,21 @@ def self_attention(block: BlockOptions, *, causal: bool = False) -> MultiHeadAtt
         block,
         block.score,
         block.normalize,
+        block,
         causal=causal,
         window=block.window,
-        rotary=block.positions == "rotary",
+        rotary=block.rotary if block.positions == "rotary" else False,
         alibi=block.positions == "alibi",
-        qk_norm=block.qk_norm,
+        relative=block.positions if block.positions in get_args(RelativeName) else None,
     )
 
 
 def _attention(
-    block: BlockOptions, score: DotScoreName | Score, normalize: NormalizerName | Normalizer, **options: Any
+    block: BlockOptions,
+    score: DotScoreName | Score,
+    normalize: NormalizerName | Normalizer,
+    heads: HeadOptions,
+    **options: Any,
 ) -> MultiHeadAttention:
     attention = MultiHeadAttention(
         block.model_dim,
@@ -61,11 +67,12 @@ def _attention(
         normalize=own_copy(normalize),
         dropout=block.attention_dropout,
         bias=block.bias,
+        **heads.head_arguments,
         **options,
     )
     nn.init.xavier_uniform_(attention.output_layer.weight)
     _end_sublayer(block, attention.output_layer)
-    if block.bias:
+    if attention.output_layer.bias is not None:
         nn.init.zeros_(attention.output_layer.bias)
     return attention
 
@@ -171,6 +178,7 @@ class DecoderLayer(nn.Module):
         source_dim: size of the source's positions; None for a layer without a source.
         score: score of the attention to the source.
         normalize: normalizer of the attention to the source.
+        heads: further options of the attention to the source.
 
     Example:
         >>> import torch
@@ -187,11 +195,14 @@ class DecoderLayer(nn.Module):
         *,
         score: DotScoreName | Score = "scaled_dot",
         normalize: NormalizerName | Normalizer = "softmax",
+        heads: HeadOptions | None = None,
     ) -> None:
         super().__init__()
         self.self_attention = self_attention(block, causal=True)
         self.around_self = Sublayer(block)
-        self.cross_attention = None if source_dim is None else _attention(block, score, normalize, key_dim=source_dim)
+        self.cross_attention = None
+        if source_dim is not None:
+            self.cross_attention = _attention(block, score, normalize, heads or HeadOptions(), key_dim=source_dim)
         self.around_cross = None if source_dim is None else Sublayer(block)
         self.feed_forward = _feed_forward(block)
         self.around_feed_forward = Sublayer(block)

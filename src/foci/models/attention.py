@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from foci.functional.own_parts import own_copy
+from foci.layers.several_heads import HEAD_OPTIONS
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.sampled import SampledAttention
 from foci.mechanisms.scores import LocationAware
 from foci.models.options.attention import AttentionOptions
+from foci.options import check_default
 
 
 def build_attention(query_dim: int, key_dim: int, options: AttentionOptions) -> Attention | MultiHeadAttention:
@@ -26,12 +28,16 @@ def build_attention(query_dim: int, key_dim: int, options: AttentionOptions) -> 
     """
     if options.num_heads is None:
         return build_one_head(query_dim, key_dim, options)
+    options.check_heads(query_dim, options.num_heads)
     score, normalize = own_copy(options.head_score), own_copy(options.normalize)
-    return MultiHeadAttention(query_dim, options.num_heads, key_dim=key_dim, score=score, normalize=normalize)
+    return MultiHeadAttention(
+        query_dim, options.num_heads, key_dim=key_dim, score=score, normalize=normalize, **options.head_arguments
+    )
 
 
 def build_one_head(query_dim: int, key_dim: int, options: AttentionOptions) -> Attention:
     """Return a new attention of one head; the arguments are those of `build_attention`."""
+    check_default("AttentionOptions", options, *HEAD_OPTIONS, reason="One head has none of it. Set num_heads.")
     further: dict[str, Any] = {
         "score": own_copy(options.score) or "general",
         "focus": own_copy(options.focus),

@@ -119,6 +119,7 @@ class Tagger(nn.Module):
                 norm="pre",
                 dropout=options.attention_dropout,
                 positions=options.positions,
+                **options.head_arguments,
             )
             self.encoder = _SelfAttention(size, block, options.num_layers)
         else:

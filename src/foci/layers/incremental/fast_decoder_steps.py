@@ -109,6 +109,8 @@ class FastDecoderSteps:
         return self.form is not None or self._know_all_parts()
 
     def _know_all_parts(self) -> bool:
+        if len({layer.self_attention.window for layer in self._decoder}) > 1:  # the cache has the window of all layers
+            return False
         for root in (self._embedding, *self._decoder, self._norm, self._output):
             for part in root.modules():
                 if type(part) not in _KNOWN or part.training or has_forward_hooks(part):
@@ -261,7 +263,8 @@ def _is_plain_attention(attention: MultiHeadAttention) -> bool:
     return (
         plain
         and all(option is None for option in options)
-        and attention.num_key_heads * attention.head_dim == attention.model_dim
+        and attention.num_key_heads == attention.num_heads
+        and attention.num_heads * attention.head_dim == attention.model_dim
         and attention.scale == 1.0 / math.sqrt(attention.head_dim)
         and attention.rotary in (None, PLAIN)
         and attention.qk_norm in (False, True)

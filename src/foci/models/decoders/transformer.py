@@ -59,7 +59,7 @@ class TransformerDecoder(CopyingDecoder):
         vocabulary: number of target tokens.
         source_dim: size of the source's positions; None for a language model.
         options: sizes and options of the layers.
-        attention: score and normalizer of the attention to the source. Default: scaled_dot and softmax.
+        attention: score, normalizer and heads of the attention to the source. Default: scaled_dot and softmax.
 
     Example:
         >>> import torch
@@ -85,14 +85,21 @@ class TransformerDecoder(CopyingDecoder):
         attention = AttentionOptions() if attention is None else attention
         check_attention(options, attention)
         self.source_dim = source_dim
-        self.window = None if options.window is None else options.window[0]
-        self.alibi = options.positions == "alibi"
+        # Of layers with and without a window the cache keeps all positions.
+        self.window = None if options.window is None or options.global_every is not None else options.window[0]
+        self.by_distance = options.by_distance
         self.embedding = token_embedding(
             vocabulary, options, max_length=options.max_length, scale=options.scale_embeddings
         )
         self.layers = nn.ModuleList(
-            DecoderLayer(options, source_dim, score=attention.head_score, normalize=attention.normalize)
-            for _ in range(options.num_layers)
+            DecoderLayer(
+                options.of_layer(number),
+                source_dim,
+                score=attention.head_score,
+                normalize=attention.normalize,
+                heads=attention,
+            )
+            for number in range(options.num_layers)
         )
         self.norm = final_norm(options)
         self.output = (
@@ -155,7 +162,7 @@ class TransformerDecoder(CopyingDecoder):
         steps = FastDecoderSteps(self.embedding, self._layers, self.norm, self.output)
         copied = self._copied("TransformerDecoder", encoded)
         memory = TransformerMemory(tuple(memories), torch.arange(rows, device=device), steps, copied)
-        return memory, TreeCache(len(self.layers), rows, device, window=self.window, keep_positions=self.alibi)
+        return memory, TreeCache(len(self.layers), rows, device, window=self.window, keep_positions=self.by_distance)
 
     def read(self, tokens: Int[Tensor, "N P"], memory: TransformerMemory) -> TreeCache:
         """Return the state after N hypotheses have read P tokens each, computed at once, without a source.
@@ -171,7 +178,7 @@ class TransformerDecoder(CopyingDecoder):
         for layer in self._layers:
             x, kept = layer.read(x)
             entries.append(LayerEntries(kept.key, kept.value))
-        return TreeCache.filled(entries, memory.rows.shape[0], window=self.window, keep_positions=self.alibi)
+        return TreeCache.filled(entries, memory.rows.shape[0], window=self.window, keep_positions=self.by_distance)
 
     def step(self, token: Int[Tensor, " N"], memory: TransformerMemory, state: TreeCache) -> DecoderStep:
         """Return the logits of what follows ``token`` in each of N hypotheses, K = N / B per source."""

@@ -232,7 +232,7 @@ class TransformerSpeechEncoder(StridedSpeechEncoder):
     def __init__(self, input_dim: int, options: TransformerSpeechEncoderOptions) -> None:
         super().__init__(input_dim, options.model_dim, options)
         self.positions = nn.Identity() if options.relative else SinusoidalPositions(options.model_dim)
-        self.layers = nn.ModuleList(EncoderLayer(options) for _ in range(options.num_layers))
+        self.layers = nn.ModuleList(EncoderLayer(options.of_layer(number)) for number in range(options.num_layers))
         self.norm = final_norm(options)
 
     def _encode(self, x: Tensor, valid: Tensor) -> EncoderOutput:

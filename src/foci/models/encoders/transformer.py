@@ -46,7 +46,7 @@ class TransformerTextEncoder(nn.Module):
         self.embedding = token_embedding(
             vocabulary, options, max_length=options.max_length, scale=options.scale_embeddings
         )
-        self.layers = nn.ModuleList(EncoderLayer(options) for _ in range(options.num_layers))
+        self.layers = nn.ModuleList(EncoderLayer(options.of_layer(number)) for number in range(options.num_layers))
         self.norm = final_norm(options)
 
     def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> EncoderOutput:

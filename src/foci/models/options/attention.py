@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
 from foci.errors import ConfigError, check_positive, check_sizes
+from foci.layers.several_heads import HeadOptions
 from foci.names import DotScoreName, NormalizerName, ScoreName
-from foci.options import Options, OwnPart, check_window
+from foci.options import OwnPart, check_window
 
 Focus = Literal["global", "local_m", "local_p", "median_window"]
 
@@ -16,8 +17,8 @@ HEAD_SCORES: tuple[DotScoreName, ...] = get_args(DotScoreName)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionOptions(Options):
-    """The attention of a decoder to its source: a score, a normalizer and a focus.
+class AttentionOptions(HeadOptions):
+    """The attention of a decoder to its source: a score, a normalizer and a focus, or several heads with their options.
 
     Each may be a function or a module of your own (docs/your-own-parts.md), of which every attention of a model has a
     copy, as has ``after``, a stage after reading.

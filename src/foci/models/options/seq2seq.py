@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foci.errors import ConfigError, unknown_name
+from foci.layers.several_heads import HEAD_OPTIONS
 from foci.models.options.attention import HEAD_SCORES, AttentionOptions
 from foci.models.options.decoders import (
     ATTENTION_PRESETS,
@@ -86,10 +87,17 @@ def _embedding_dim(part: Any) -> int | None:
 def check_attention(decoder: DecoderOptions | HistoryDecoderOptions, attention: AttentionOptions) -> None:
     """Raise unless the attention fits the decoder; what would have no effect is refused."""
     owner, names = type(decoder).__name__, list(vars(attention))
+    if attention.sink is not None and getattr(decoder, "copy", False):
+        raise ConfigError(
+            f"{owner}: copy is True with attention.sink {attention.sink!r}, expected no sink: words are copied by "
+            "weights that sum to 1."
+        )
     if isinstance(decoder, RecurrentDecoderOptions):
         if decoder.variant in ("sutskever", "cho"):
             check_default(owner, attention, *names, reason=f"The variant {decoder.variant!r} has no attention.")
-        elif decoder.coverage and attention.num_heads is not None:
+        elif attention.num_heads is None:
+            check_default(owner, attention, *HEAD_OPTIONS, reason="One head has none of it. Set attention.num_heads.")
+        elif decoder.coverage:
             raise ConfigError(f"{owner}: coverage is True with num_heads {attention.num_heads}, expected one head.")
     elif isinstance(decoder, FeedForwardDecoderOptions):
         usual = {"score", "normalize", "sharpening", "hidden_dim", "max_length", *attention.own_parts}
@@ -98,13 +106,14 @@ def check_attention(decoder: DecoderOptions | HistoryDecoderOptions, attention: 
         if attention.score == "location_aware":
             raise ConfigError(f"{owner}: attention.score is 'location_aware', expected one that remembers nothing.")
     elif isinstance(decoder, TransformerDecoderOptions):
-        others = [name for name in names if name not in ("score", "normalize")]
+        others = [name for name in names if name not in ("score", "normalize", *HEAD_OPTIONS)]
         check_default(owner, attention, *others, reason="A Transformer's decoder reads all positions by its own heads.")
         if not attention.has_head_score:
             raise ConfigError(
                 f"{owner}: attention.score is {attention.score!r}, expected a score of several heads: "
                 f"{', '.join(HEAD_SCORES)}."
             )
+        attention.check_heads(decoder.model_dim, decoder.num_heads)
     else:
         check_default(
             owner, attention, *names, reason=f"A decoder of kind {decoder.kind!r} has an attention of its own."

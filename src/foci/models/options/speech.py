@@ -92,7 +92,7 @@ class TransformerSpeechEncoderOptions(BlockOptions):
         halvings(owner, self.subsampling_factor)
         if self.positions == "learned":
             raise ConfigError(
-                f"{owner}: positions is 'learned', expected 'sinusoidal', 'rotary' or 'alibi' for speech."
+                f"{owner}: positions is 'learned', expected 'sinusoidal' or a kind of self-attention for speech."
             )
 
 

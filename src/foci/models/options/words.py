@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from foci.errors import ConfigError, check_sizes
+from foci.layers.several_heads import HEAD_OPTIONS, HeadOptions
 from foci.models.options.text_encoders import Cell
-from foci.options import Options
+from foci.options import Options, check_default
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaggerOptions(Options):
-    """A label for each word, chosen for the sentence as a whole."""
+class TaggerOptions(HeadOptions):
+    """A label for each word, chosen for the sentence as a whole; options of heads are for encoder = attention."""
 
     embedding_dim: int = 100
     """Size of the learned word vectors."""
@@ -33,7 +34,7 @@ class TaggerOptions(Options):
     """Layers of the encoder."""
     num_heads: int = 4
     """Heads of self-attention, for encoder = attention."""
-    positions: Literal["rotary", "alibi"] = "rotary"
+    positions: Literal["rotary", "alibi", "t5", "shaw", "transformer_xl"] = "rotary"
     """Relative positions of self-attention, for encoder = attention."""
     output: Literal["crf", "softmax"] = "crf"
     """Output layer: a CRF over the sentence, or a softmax for each word."""
@@ -45,6 +46,11 @@ class TaggerOptions(Options):
     """Share of the words that are replaced by the unknown word in training."""
     tags_read_intent: bool = False
     """Add to the scores of the tags what the predicted intents say for or against each of them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.encoder != "attention":
+            check_default("TaggerOptions", self, *HEAD_OPTIONS, reason="Set encoder='attention', which has heads.")
 
 
 TAGGER_PRESETS: Mapping[str, Mapping[str, Any]] = {
