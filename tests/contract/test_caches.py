@@ -4,6 +4,7 @@ import pytest
 import torch
 from cases import arguments, cases, make
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.export import Dim, export
 
 from foci import masks
@@ -161,3 +162,23 @@ def test_an_exported_step_takes_every_length(option, form):
     for place in range(2, LENGTH + 1):
         output, _, state = program(x[:, place : place + 1], state)
         torch.testing.assert_close(output, want.output[:, place : place + 1], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("option", ["rotary_yarn", "modern", "alibi", "shaw"])
+@torch.no_grad()
+def test_three_graphs_serve_all_lengths(option, form):
+    """Of the sizes here none is equal to another one: torch takes equal sizes for one size."""
+    torch._dynamo.reset()
+    module = Step(causal(f"multi_head/{option}", form, torch.float32)).eval()
+    counter = CompileCounterWithBackend("eager")
+    compiled = torch.compile(module, fullgraph=True, dynamic=True, backend=counter)
+    for prompt in (7, 8, 9):
+        x = torch.randn(5, ROOM, module.attention.model_dim)
+        want = module.attention(x, x)
+        state = module.attention.empty_cache(5, **FORMS[form])
+        for begin, end in [(0, prompt), *((place, place + 1) for place in range(prompt, ROOM))]:
+            output, _, state = compiled(x[:, begin:end], state)
+            torch.testing.assert_close(output, want.output[:, begin:end], atol=1e-5, rtol=1e-5)
+    assert counter.frame_count <= 3
