@@ -111,8 +111,13 @@ def _is_small(query: Tensor, key: Tensor, vector: Tensor, sizes: torch.Size, key
 
 def _plain(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
     if query.dim() == key.dim() and known_true(query.shape[-2] == 1):  # a step: the sums need no axis of their own
-        return ((query + key).tanh_() @ vector).unsqueeze(-2)
-    return (query.unsqueeze(-2) + key.unsqueeze(-3)).tanh_() @ vector
+        return (_tanh(query + key) @ vector).unsqueeze(-2)
+    return _tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ vector
+
+
+def _tanh(sums: Tensor) -> Tensor:
+    # In their own memory, but for exported programs, whose decompositions allow no change in place.
+    return sums.tanh() if is_traced() else sums.tanh_()
 
 
 # --- one forward and one backward over all paths; both give tensors of their arguments' dtypes
