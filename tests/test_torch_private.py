@@ -181,3 +181,16 @@ def test_what_a_transform_wraps_is_found_during_and_after_it():
     plain, axis = torch_private.without_transform(mapped)
     assert axis == 1
     assert plain is rows or torch.equal(plain, rows)
+
+
+def test_outside_of_transforms_is_as_if_there_were_none():
+    def look(x):
+        with torch_private.outside_transforms():
+            assert torch_private.transform_level() == 0
+            y = torch.ones(3, requires_grad=True)
+            (y * y).sum().backward()
+        assert torch_private.transform_level() == 2
+        return x.sum() * y.grad.sum()
+
+    found = torch.func.vmap(torch.func.grad(look))(torch.arange(6.0).reshape(2, 3))
+    assert torch.equal(found, torch.full((2, 3), 6.0))

@@ -104,6 +104,14 @@ def transform_level() -> int:
     return torch._C._functorch.maybe_current_level() or 0
 
 
+def outside_transforms() -> AbstractContextManager[Any]:
+    """Compute as outside of all transforms of `torch.func`, whichever run; nothing of theirs may be used within."""
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+    guard: AbstractContextManager[Any] = temporarily_clear_interpreter_stack()
+    return guard
+
+
 def by_position(
     function: Callable[..., Tensor], given: tuple[Tensor, ...], places: tuple[Tensor, ...], more: tuple[Any, ...]
 ) -> Tensor:

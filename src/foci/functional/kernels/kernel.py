@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from foci import torch_private
 from foci.functional.kernels import build
 
 ADDRESS: Any = ctypes.c_void_p
@@ -101,8 +102,9 @@ class Kernel:
         except AttributeError as error:  # a function that the library does not have
             return None, f"the library does not fit this version of foci: {error}"
         # The first use may be anywhere, and the check differentiates: what it saves is not for the caller's hooks, such
-        # as those of activation checkpointing, which counts the saved tensors.
-        with torch.inference_mode(False), torch.enable_grad(), saved_tensors_hooks(_as_it_is, _as_it_is):
+        # as those of activation checkpointing, which counts the saved tensors, nor its numbers for the caller's vmap.
+        own_hooks = saved_tensors_hooks(_as_it_is, _as_it_is)
+        with torch.inference_mode(False), torch.enable_grad(), own_hooks, torch_private.outside_transforms():
             passed = self._check(library)
         if passed:
             return library, reason
