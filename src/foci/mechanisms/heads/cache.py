@@ -10,7 +10,7 @@ Paper: Fast Transformer Decoding (Shazeer, 2019), section 2.3, arXiv:1911.02150;
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,6 +23,7 @@ from foci.tracing import exportable, is_traced
 Cache = TypeVar("Cache", bound="AnyCache")
 
 
+@runtime_checkable  # by the checker of shapes in the tests
 class AnyCache(Protocol):
     """What all caches have; each is a NamedTuple of tensors, whose first axis is the batch."""
 
