@@ -124,3 +124,35 @@ def test_mechanisms_that_compute_their_weights_have_one(name):
     }
     trace = Trace.from_tape(tape, axes, {".": ("target", "source")})
     assert trace.attention(".").extras["gradient"].shape == trace.attention(".").shape[1:]
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch_first": True}, {}, {"add_bias_kv": True, "add_zero_attn": True}, {"vdim": 5}]
+)
+@pytest.mark.parametrize("training", [True, False])
+def test_attention_of_torch_has_one_too(options, training):
+    torch.manual_seed(0)
+    module = nn.MultiheadAttention(12, 3, **options).train(training)
+    query, key, value = torch.randn(4, 5, 12), torch.randn(4, 5, 12), torch.randn(4, 5, options.get("vdim", 12))
+    with foci.record(module, gradients=True) as tape:
+        output, _ = module(query, key, value)
+    factor = torch.randn_like(output)
+    (output * factor).sum().backward()
+    # Each weight moved by a little, the change of the score is the gradient.
+    module.requires_grad_(False)
+    weights = tape["."].dense().detach()
+    weight = module.v_proj_weight if "vdim" in options else module.in_proj_weight[24:]
+    values = value @ weight.T + module.in_proj_bias[24:]
+    values, factor = (one if module.batch_first else one.transpose(0, 1) for one in (values, factor))
+    if "add_bias_kv" in options:
+        values = torch.cat([values, module.bias_v.expand(5, 1, 12), torch.zeros(5, 1, 12)], dim=1)
+    values = values.unflatten(-1, (3, 4))
+
+    def score(weights):
+        read = torch.einsum("bhls,bshk->blhk", weights, values).flatten(2)
+        return float(((read @ module.out_proj.weight.T + module.out_proj.bias) * factor).sum())
+
+    for place in ((0, 0, 0, 0), (3, 2, 3, 1), (1, 1, 2, weights.shape[-1] - 1)):
+        moved = weights.clone()
+        moved[place] += 1.0
+        assert float(tape.gradient(".")[place]) == pytest.approx(score(moved) - score(weights), abs=1e-3)

@@ -14,6 +14,7 @@ __all__ = [
     "likelihood",
     "multi_label",
     "overlap",
+    "relevance",
     "rouge",
     "spans",
 ]
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         likelihood,
         multi_label,
         overlap,
+        relevance,
         rouge,
         spans,
     )

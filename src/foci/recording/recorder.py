@@ -46,8 +46,10 @@ from foci import torch_private
 from foci.errors import ConfigError
 from foci.outputs import AttentionOutput, weights_of
 from foci.recording import torch_calls as record_torch
+from foci.recording.projections import Projections
 from foci.recording.registered import of_registered, wrap_registered
-from foci.recording.tape import ROOT, Entry, Flow, Recording
+from foci.recording.tape import ROOT, Entry, Recording
+from foci.recording.torch_calls import Flow
 from foci.recording.written_out import Read, Softmax, WrittenOut
 from foci.weights import Weights
 from foci.weights.handle import independent
@@ -57,7 +59,9 @@ Arguments = ParamSpec("Arguments")
 
 
 @contextmanager
-def record(model: nn.Module, *, detach: bool = False, gradients: bool = False) -> Iterator[Recording]:
+def record(
+    model: nn.Module, *, detach: bool = False, gradients: bool = False, values: bool = False
+) -> Iterator[Recording]:
     """Record every attention that runs inside ``model`` during the with-block; the `Recording` stays usable after it.
 
     Args:
@@ -66,7 +70,11 @@ def record(model: nn.Module, *, detach: bool = False, gradients: bool = False) -
         detach: detach the weights from the graph. Otherwise weights recorded with gradients on are part of it: a
             penalty on their entropy can be added to the loss, but the graph is kept as long as the tape.
         gradients: keep what `Recording.gradient` needs of calls that are part of a graph: those that compute their
-            weights, and those of `scaled_dot_product_attention`.
+            weights, and those of `scaled_dot_product_attention` and `torch.nn.MultiheadAttention`.
+        values: keep what `Recording.projected` needs: what linear layers were given and returned; those of the whole
+            model until the block ends.
+
+    With gradients or values the fused inference paths of torch's layers, which have neither, are not taken.
 
     Recorded is this thread; a block of the main thread records every other thread that has no block of its own too: let
     these end before the block does.
@@ -89,6 +97,8 @@ def record(model: nn.Module, *, detach: bool = False, gradients: bool = False) -
     if not isinstance(model, nn.Module):
         raise ConfigError(f"record: model is a {type(model).__name__}, expected a torch.nn.Module.")
     recording = _Session(Recording(), _paths(model), detach, gradients)
+    if values:
+        recording.tape._projections = Projections(recording.paths)
     for module, path in recording.paths.items():
         recording.tape._watched.watch(module, path)
     watcher = _thread.watcher
@@ -101,6 +111,8 @@ def record(model: nn.Module, *, detach: bool = False, gradients: bool = False) -
         if not watcher.own:
             watcher.unwind(0)
         _process.stop(recording)
+        if recording.tape._projections is not None:
+            recording.tape._projections.forget_others(recording.tape.paths)
     if not recording.tape:
         warnings.warn(f"record: {recording.tape.why_empty}", stacklevel=3)
 
@@ -220,7 +232,8 @@ class _Watcher(TorchFunctionMode):
         for recording in self.recordings:
             if module in recording.paths:
                 recording.tape._watched.called.add(recording.paths[module])
-        frame = _Frame(module, reading, not reading and _is_fusible(module), self.watching, _is_mechanism(module))
+        fusible = not reading and _is_fusible(module) and not self._looks_inside
+        frame = _Frame(module, reading, fusible, self.watching, _is_mechanism(module))
         if type(module) is nn.TransformerEncoder and args and not args[0].is_nested:
             frame.length = args[0].shape[1]
         self.frames.append(frame)
@@ -236,6 +249,8 @@ class _Watcher(TorchFunctionMode):
         self.unwind(depths[-1])
         if output is None:
             return
+        for projections in self._projections():
+            projections.saw(module, args, kwargs, output)
         answers = {suffix: independent(weights, (args, kwargs)) for suffix, weights in weights_of(output).items()}
         if answers:
             # The weights that a module returns replace those of the functions that it called.
@@ -281,11 +296,9 @@ class _Watcher(TorchFunctionMode):
         """What the gradient of the weights is computed from, if it was requested and is available."""
         if not any(recording.gradients for recording in self.recordings):
             return None
-        found = record_torch.flow_of_dot_products(func, output, args, kwargs)
-        if found is None:
-            return None
-        flow = Flow(*found)
-        flow.tensor.retain_grad()
+        flow = record_torch.flow_of(func, output, args, kwargs)
+        if flow is not None:
+            flow.tensor.retain_grad()
         return flow
 
     def _follow(self, found: Softmax | Read | None) -> None:
@@ -324,6 +337,16 @@ class _Watcher(TorchFunctionMode):
             if module in recording.paths:
                 for suffix, weights in answers.items():
                     recording.add(module, suffix, weights, flow)
+
+    @property
+    def _looks_inside(self) -> bool:
+        """Whether more than weights is asked for, which fused paths do not have."""
+        return any(recording.gradients or recording.tape._projections for recording in self.recordings)
+
+    def _projections(self) -> list[Projections]:
+        """Return where values are kept."""
+        found = (recording.tape._projections for recording in self._active())
+        return [projections for projections in found if projections is not None]
 
     def _active(self) -> list[_Session]:
         # In the backward pass activation checkpointing runs modules again, which are on the tape already. Their

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch import Tensor
 
 from foci.errors import ConfigError, UnknownNameError, unknown_name
 from foci.recording.missed import Calls
+from foci.recording.projections import Projected, Projections
+from foci.recording.torch_calls import Flow
 from foci.recording.transforms import after_transforms
 from foci.recording.written_out import Read
 from foci.weights import Weights
 
 ROOT = "."
 """The path of the model itself: no module inside it can have this name."""
-
-
-class Flow(NamedTuple):
-    """What the gradient of a call's weights is computed from.
-
-    Attributes:
-        tensor: a tensor of the model's graph, which keeps its gradient: the output of a fused call, else the weights.
-        values: the values of a fused call.
-        arrange: how the axes of weights become ``(…, L, S)``.
-    """
-
-    tensor: Tensor
-    values: Tensor | None = None
-    arrange: Callable[[Tensor], Tensor] | None = None
 
 
 @dataclass(eq=False)
@@ -64,6 +51,7 @@ class Recording(Mapping[str, Weights]):
         self._entries: list[Entry] = []
         self._by_paths: dict[str, list[Entry]] | None = None
         self._watched = Calls()
+        self._projections: Projections | None = None
 
     @property
     def paths(self) -> list[str]:
@@ -85,21 +73,24 @@ class Recording(Mapping[str, Weights]):
     def gradient(self, path: str, call: int = 0) -> Tensor | None:
         """Return the gradient of what was called backward on, with respect to the weights of a call: ``(B, H, L, S)``.
 
-        A fused call has no weights of its own: its output is ``weights · values``, so the gradient is that of the
-        output times the values. None if the block was opened without ``gradients``, if `backward` has not reached the
-        call, or if a fused call has dropped weights out.
+        A fused call has no weights of its own: its output is ``weights · values``, projected or not, so the gradient is
+        that of the output times the values. None if the block was opened without ``gradients``, if `backward` has not
+        reached the call, or if a fused call has dropped weights out.
         """
         flow = self._entries_of(path)[call].flow
-        if flow is None or flow.tensor.grad is None:
-            return None
-        reached, values = flow.tensor.grad, flow.values
-        if values is None:
-            return reached if flow.arrange is None else flow.arrange(reached)
-        heads = flow.tensor.shape[-3]
-        if values.shape[-3] != heads:  # some heads share their values
-            values = values.repeat_interleave(heads // values.shape[-3], dim=-3)
-        gradient: Tensor = reached @ values.transpose(-2, -1)
-        return gradient
+        return None if flow is None else flow.gradient()
+
+    def projected(self, path: str, call: int = 0) -> Projected:
+        """Return the values ``(B, H, S, K)`` that a call read, and the output projection they went through, by head.
+
+        Raises:
+            ConfigError: the block was opened without ``values``, or they cannot be known.
+        """
+        entry = self._entries_of(path)[call]
+        if self._projections is None:
+            raise ConfigError("Recording.projected: values were not kept. Record with foci.record(model, values=True).")
+        weights = entry.read().dense().detach()
+        return self._projections.of(entry.path, call, weights.unsqueeze(1) if weights.dim() == 3 else weights)
 
     def __getitem__(self, key: str | tuple[str, int]) -> Weights:
         path, number = key if isinstance(key, tuple) else _split(key)

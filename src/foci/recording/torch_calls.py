@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -90,11 +90,7 @@ def of_multi_head_module(
     masks: Copies, module: nn.MultiheadAttention, length: int, *args: Any, **kwargs: Any
 ) -> Weights:
     """Return the weights ``(B, H, L, S)`` of a call of the module; a nested tensor is padded to ``length`` or more."""
-    call = _bind(nn.MultiheadAttention.forward, module, *args, **kwargs)
-    for name in ("num_heads", "in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight"):
-        call[name] = getattr(module, name)
-    call |= {"use_separate_proj_weight": module.in_proj_weight is None, "static_k": None}
-    call |= {"bias_k": module.bias_k, "add_zero_attn": module.add_zero_attn}
+    call = multi_head_call(module, *args, **kwargs)
     query, key = call["query"], call["key"]
     if query.is_nested:  # only self-attention can be
         padded, valid = _pad(query, length)
@@ -106,6 +102,29 @@ def of_multi_head_module(
     elif not module.batch_first:
         query, key = query.transpose(0, 1), key.transpose(0, 1)
     return Weights(_multi_head(masks, query, key, call))
+
+
+def multi_head_call(module: nn.MultiheadAttention, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return the arguments of a call of the module, and its parameters as `multi_head_attention_forward` takes them."""
+    call = _bind(nn.MultiheadAttention.forward, module, *args, **kwargs)
+    names = ("num_heads", "in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+    call |= {name: getattr(module, name) for name in (*names, "bias_k", "bias_v", "add_zero_attn")}
+    return call | {"use_separate_proj_weight": module.in_proj_weight is None, "static_k": None, "static_v": None}
+
+
+def values_of_multi_head(value: Tensor, call: Mapping[str, Any]) -> Tensor:
+    """Return the projected values ``(B, H, S, K)`` of ``value (B, S, D)``; ``call`` has torch's arguments by name."""
+    batch, heads = value.shape[0], call["num_heads"]
+    if call["static_v"] is not None:
+        value = call["static_v"].unflatten(0, (batch, heads))
+    else:
+        separate = call["use_separate_proj_weight"]
+        weight = call["v_proj_weight"] if separate else call["in_proj_weight"].chunk(3)[2]
+        value = F.linear(value, weight, None if call["in_proj_bias"] is None else call["in_proj_bias"].chunk(3)[2])
+        if call["bias_v"] is not None:
+            value = torch.cat([value, call["bias_v"].to(value.dtype).expand(batch, -1, -1)], dim=1)
+        value = value.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return F.pad(value, (0, 0, 0, 1)) if call["add_zero_attn"] else value
 
 
 def of_encoder_layer(
@@ -139,20 +158,66 @@ def reader_of(function: Callable[..., Any]) -> Callable[..., Weights] | None:
     return of_flex if found is None and is_flex_attention(function) else found
 
 
-def flow_of_dot_products(
-    function: Callable[..., Any], output: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[Tensor, Tensor] | None:
-    """Return output and values of a call of `scaled_dot_product_attention` that a gradient can reach, or None.
+class Flow(NamedTuple):
+    """What the gradient of a call's weights is computed from.
+
+    Attributes:
+        tensor: a tensor of the model's graph, which keeps its gradient: the output of a fused call, else the weights.
+        values: the values of a fused call.
+        arrange: how the gradient of the tensor becomes that of weights ``(…, L, S)`` or, of a fused call, that of their
+            product with the values ``(B, H, L, K)``.
+    """
+
+    tensor: Tensor
+    values: Tensor | None = None
+    arrange: Callable[[Tensor], Tensor] | None = None
+
+    def gradient(self) -> Tensor | None:
+        """Return the gradient of the weights, None if `backward` has not reached the tensor."""
+        reached = self.tensor.grad
+        if reached is None:
+            return None
+        if self.arrange is not None:
+            reached = self.arrange(reached)
+        if self.values is None:
+            return reached
+        heads, values = reached.shape[-3], self.values
+        if values.shape[-3] != heads:  # some heads share their values
+            values = values.repeat_interleave(heads // values.shape[-3], dim=-3)
+        gradient: Tensor = reached @ values.transpose(-2, -1)
+        return gradient
+
+
+def flow_of(function: Callable[..., Any], output: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Flow | None:
+    """Return the flow of a call of a fused function that a gradient can reach, or None.
 
     None too if weights were dropped out: the output is then not the weights times the values.
     """
+    if function is F.multi_head_attention_forward:
+        return _flow_of_multi_head(output[0], _bind(F.multi_head_attention_forward, *args, **kwargs))
     if function is not F.scaled_dot_product_attention or not isinstance(output, Tensor):
         return None
     value = args[2] if len(args) > 2 else kwargs["value"]
     dropout = args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0)
     if not output.requires_grad or output.is_nested or output.dim() != 4 or dropout > 0:
         return None
-    return output, _keep(value).detach()
+    return Flow(output, _keep(value).detach())
+
+
+def _flow_of_multi_head(output: Tensor, call: Mapping[str, Any]) -> Flow | None:
+    """Return the flow of `multi_head_attention_forward`, whose output ``(L, B, D)`` has gone through a projection."""
+    if not output.requires_grad or (call["training"] and call["dropout_p"] > 0):
+        return None
+    value: Tensor = call["value"].detach()
+    projection: Tensor = call["out_proj_weight"].detach()
+    value = value.unsqueeze(1) if value.dim() == 2 else value
+
+    def by_head(reached: Tensor) -> Tensor:
+        reached = reached.unsqueeze(1) if reached.dim() == 2 else reached
+        heads: Tensor = (reached @ projection).unflatten(-1, (call["num_heads"], -1)).permute(1, 2, 0, 3)
+        return heads
+
+    return Flow(output, values_of_multi_head(value.transpose(0, 1), call).detach(), by_head)
 
 
 def _multi_head(masks: Copies, query: Tensor, key: Tensor, call: Mapping[str, Any]) -> DotSoftmax:
