@@ -6,7 +6,8 @@ Every message says what was passed, what was expected and how to fix it. No mess
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 
 class FociError(Exception):
@@ -65,24 +66,62 @@ def near_names(name: object, known: Iterable[str]) -> str:
 def check_positive(owner: str, **values: int | float | None) -> None:
     """Raise unless every value is a number above zero; None, for a value that was left out, passes."""
     for name, value in values.items():
-        if value is not None and not (_is_number(value) and value > 0):
+        if value is not None and not (_is_number(value) and 0 < value < math.inf):
             raise ConfigError(f"{owner}: {name} is {value!r}, expected a number above 0.")
 
 
 def check_sizes(owner: str, **sizes: int | None) -> None:
     """Raise unless every size is a whole number above zero; None, for a size that was left out, passes."""
     for name, size in sizes.items():
-        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+        if size is not None and not (_is_whole(size) and size > 0):
             raise ConfigError(f"{owner}: {name} is {size!r}, expected a whole number above 0.")
+
+
+def check_counts(owner: str, **counts: int) -> None:
+    """Raise unless every count is a whole number from zero."""
+    for name, count in counts.items():
+        if not (_is_whole(count) and count >= 0):
+            raise ConfigError(f"{owner}: {name} is {count!r}, expected a whole number from 0.")
 
 
 def check_share(owner: str, **shares: float) -> None:
     """Raise unless every share lies from 0 to below 1."""
     for name, share in shares.items():
-        if not isinstance(share, int | float) or not 0.0 <= share < 1.0:
+        if not _is_number(share) or not 0.0 <= share < 1.0:
             raise ConfigError(f"{owner}: {name} is {share!r}, expected a number from 0 to below 1.")
 
 
 def _is_number(value: object) -> bool:
+    return isinstance(value, float) or _is_whole(value)
+
+
+def _is_whole(value: object) -> bool:
     # The size of an axis while torch.compile traces is a torch.SymInt.
-    return isinstance(value, int | float) or type(value).__name__ == "SymInt"
+    return (isinstance(value, int) and not isinstance(value, bool)) or type(value).__name__ == "SymInt"
+
+
+def check_odd(owner: str, **sizes: int) -> None:
+    """Raise unless every size is an odd whole number above zero, so that there is a center."""
+    for name, size in sizes.items():
+        if not (_is_whole(size) and size > 0 and size % 2):
+            raise ConfigError(f"{owner}: {name} is {size!r}, expected an odd number above 0.")
+
+
+def check_flags(owner: str, **flags: bool | None) -> None:
+    """Raise unless every flag is True or False, since any text would be true; None, for one left out, passes."""
+    for name, flag in flags.items():
+        if flag is not None and not isinstance(flag, bool):
+            raise ConfigError(f"{owner}: {name} is {flag!r}, expected True or False.")
+
+
+def check_window(owner: str, window: Sequence[int | None] | None, *, bounded: bool = False) -> None:
+    """Raise unless ``window`` is None or (left, right): whole numbers from 0 and, where it may be unbounded, None."""
+    if window is None:
+        return
+    given = window if isinstance(window, tuple | list) else ()
+    sides = [side for side in given if side is not None or bounded]
+    if len(given) != 2 or not all(_is_whole(side) and side >= 0 for side in sides):
+        none = "" if bounded else ", each None for no bound"
+        raise ConfigError(
+            f"{owner}: window is {window!r}, expected (left, right), two whole numbers of 0 or more{none}."
+        )

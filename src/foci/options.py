@@ -128,12 +128,6 @@ def from_tables(kind: type[Made], tables: Mapping[str, Any]) -> Made:
     return kind(**values)
 
 
-def check_window(owner: str, window: tuple[int, int] | None) -> None:
-    """Raise unless ``window`` is None or two whole numbers from 0: positions before and after a query's own."""
-    if window is not None and (len(window) != 2 or min(window) < 0):
-        raise ConfigError(f"{owner}: window is {window}, expected (left, right), two whole numbers of 0 or more.")
-
-
 def check_default(owner: str, options: Options, *names: str, reason: str) -> None:
     """Raise if one of these fields was set, because it has no effect.
 

@@ -88,11 +88,42 @@ def test_a_leak_is_found_at_the_first_mask_that_closes_something():
 def test_what_was_checked_is_forgotten_with_the_object():
     own = lambda scores, mask: shares(scores, mask)  # noqa: E731
     foci.attend(Q, K, K, MASK, normalize=own)
-    key = (id(own), "mask")
+    key = (id(own), None, "mask")
     assert key in own_parts._CHECKED
     del own
     gc.collect()
     assert key not in own_parts._CHECKED
+
+
+def test_a_method_is_checked_once(monkeypatch):
+    class Own:
+        def method(self, scores, mask):
+            return shares(scores, mask)
+
+    own, checked = Own(), []
+    monkeypatch.setattr(own_parts, "check_returned", lambda *arguments: checked.append(arguments[0]))
+    for _ in range(3):
+        foci.attend(Q, K, K, MASK, normalize=own.method)
+    assert checked == ["normalizer"]
+
+
+def test_one_object_in_two_parts_is_checked_in_both():
+    same = lambda first, second: first  # noqa: E731
+    foci.attend(Q, K, K, normalize=same)
+    with pytest.raises(ShapeError, match=r"score <lambda>: it returned scores of shape \(3, 2, 5, 7\)"):
+        foci.attend(Q, K, K, score=same)
+
+
+@pytest.mark.parametrize("option", ["score", "normalize"])
+def test_none_is_no_part(option):
+    kind = {"score": "score", "normalize": "normalizer"}[option]
+    with pytest.raises(ConfigError, match=f"{kind} is a NoneType, expected a name, or a function or module"):
+        foci.attend(Q, K, K, **{option: None})
+
+
+def test_nan_is_called_nan():
+    with pytest.raises(ConfigError, match="normalizer <lambda>: it gives NaN as weights, expected finite numbers"):
+        foci.attend(Q, K, K, MASK, normalize=lambda scores, mask: scores / 0 * 0)
 
 
 def test_in_transforms_and_on_no_device_nothing_is_looked_at():

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from foci import masks
 from foci.checks import check_mask, check_shape, check_together, expand_query
-from foci.errors import ConfigError, ShapeError, unknown_name
+from foci.errors import ConfigError, ShapeError, check_flags, check_share, check_window, unknown_name
 from foci.functional import scores as score_functions
 from foci.functional.kernels.banded import attend_band
 from foci.functional.kernels.softmax_rows import FusedSoftmax
@@ -110,6 +110,12 @@ def attend(
         >>> attend(query, key, value).output.shape
         torch.Size([2, 3, 11])
     """
+    if window is not None:
+        check_window("attend", window)
+    if causal is not False:
+        check_flags("attend", causal=causal)
+    if dropout:
+        check_share("attend", dropout=dropout)
     query, key, value = _broadcast(query, key, value)
     score, normalize = settled(score, SCORE_ALIASES), settled(normalize, NORMALIZER_ALIASES)
     if causal:
@@ -347,8 +353,11 @@ def check_bias(bias: Tensor, shape: torch.Size, owner: str = "attend") -> Tensor
     """Return the bias, or raise an error that says what is wrong with it."""
     if not isinstance(bias, Tensor):
         raise ShapeError(f"{owner}: bias is a {type(bias).__name__}, expected a torch.Tensor of shape {tuple(shape)}.")
-    if bias.dtype == torch.bool:
-        raise ShapeError(f"{owner}: bias has dtype torch.bool, expected numbers. Pass a boolean mask as mask=…")
+    if not bias.is_floating_point():
+        raise ShapeError(
+            f"{owner}: bias has dtype {bias.dtype}, expected floating-point numbers to add to the scores. Pass a "
+            "boolean mask as mask=…, and whole numbers as bias.float()."
+        )
     # Not "in (1, want)", which fixes the sizes of a trace.
     if bias.dim() != len(shape) or not all(have == 1 or have == want for have, want in zip(bias.shape, shape)):
         raise ShapeError(

@@ -13,6 +13,7 @@ import copy
 import inspect
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from types import MethodType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -37,20 +38,21 @@ OwnNormalizer = Callable[[Tensor, Tensor | None], Tensor | tuple[Tensor, Tensor 
 _PROTOCOLS = {"score": "Score", "normalizer": "Normalizer", "focus": "Focus", "after": "Stage"}
 """The protocols of `foci.mechanisms.parts`, by what messages call a part."""
 
-_CHECKED: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
+_CHECKED: WeakValueDictionary[tuple[int, Any, str], Any] = WeakValueDictionary()
 """The objects that were checked, by their id and what was checked. Nothing is kept on the objects themselves."""
+_NOT_CHECKED = object()
 
 
 def own_scores(
     score: OwnScore, query: Float[Tensor, "... L D"], key: Float[Tensor, "... S Dk"]
 ) -> Float[Tensor, "... L S"]:
     """Return the scores of a score of one's own."""
-    if not is_first_call(score, "returns", query, key):
+    if not is_first_call(score, "scores", query, key):
         return score(query, key)
     check_takes("score", score, "query", "key")
     scores = score(query, key)
     check_returned("score", score, "scores", scores, scores_shape(query, key), query.dtype)
-    mark_checked(score, "returns")
+    mark_checked(score, "scores")
     return scores
 
 
@@ -76,7 +78,7 @@ def own_weights(
 
 def _returned_by(normalize: OwnNormalizer, scores: Tensor, mask: Tensor | None) -> tuple[Any, Any] | Drawn:
     """Return the weights and what goes with a sample, checked at the first call."""
-    first = is_first_call(normalize, "returns", scores)
+    first = is_first_call(normalize, "weights", scores)
     if first:
         check_takes("normalizer", normalize, "scores", "mask")
     returned = normalize(scores, mask)
@@ -89,28 +91,37 @@ def _returned_by(normalize: OwnNormalizer, scores: Tensor, mask: Tensor | None) 
         for what, one, shape in zip(Drawn._fields, found, (scores.shape, scores.shape[:-1], scores.shape)):
             if one is not None or what == "weights":
                 check_returned("normalizer", normalize, what, one, shape, scores.dtype)
-        mark_checked(normalize, "returns")
+        mark_checked(normalize, "weights")
     if mask is not None and is_first_call(normalize, "mask", scores) and not mask.all():
-        if ((found[0] != 0) & ~mask).any():
-            raise ConfigError(
-                f"normalizer {name_of(normalize)}: it gives weight to masked positions, expected 0 there. Where the "
-                "mask is False, put scores to -inf before a softmax, or set the weights to 0."
-            )
+        _check_zero(
+            f"normalizer {name_of(normalize)}: it gives",
+            found[0].masked_select(~mask),
+            "Where the mask is False, put scores to -inf before a softmax, or set the weights to 0.",
+        )
         mark_checked(normalize, "mask")
     return Drawn(*found) if len(found) == 3 else (found[0], found[1] if len(found) == 2 else None)
 
 
 def is_first_call(part: object, what: str, *tensors: Tensor) -> bool:
     """Return whether this is to be checked now: it was not before, and the tensors' numbers can be looked at."""
-    if is_traced() or _CHECKED.get((id(part), what)) is part:
+    if is_traced():
+        return False
+    owner, function = _lasting_parts(part)
+    if _CHECKED.get((id(owner), function, what), _NOT_CHECKED) is owner:
         return False
     return not is_watched(*tensors) and not any(tensor.is_meta for tensor in tensors)
 
 
 def mark_checked(part: object, what: str) -> None:
     """Remember that this was checked; an object without weak references is checked at every call."""
+    owner, function = _lasting_parts(part)
     with suppress(TypeError):
-        _CHECKED[id(part), what] = part
+        _CHECKED[id(owner), function, what] = owner
+
+
+def _lasting_parts(part: object) -> tuple[object, object]:
+    """Return the object that lives as long as the part: of a method, which is a new object each time, its owner."""
+    return (part.__self__, part.__func__) if isinstance(part, MethodType) else (part, None)
 
 
 def check_named_or_takes(kind: str, part: object, names: Collection[str], *arguments: str) -> None:
@@ -190,11 +201,21 @@ def check_attended(owner: str, attended: object, shape: torch.Size, value_dim: i
 
 def check_closed(owner: str, attended: AttentionOutput, mask: Bool[Tensor, "..."]) -> None:
     """Raise if weight falls on a masked position."""
-    if (attended.weights.mass(~mask) != 0).any():
+    _check_zero(
+        f"{owner}: its parts give",
+        attended.weights.mass(~mask),
+        "A focus of your own must keep Reading.mask, as reading.attend() does.",
+    )
+
+
+def _check_zero(gives: str, closed: Tensor, fix: str) -> None:
+    """Raise unless the weights of masked positions are 0."""
+    if closed.isnan().any():
         raise ConfigError(
-            f"{owner}: its parts give weight to masked positions, expected 0 there. A focus of your own must keep "
-            "Reading.mask, as reading.attend() does."
+            f"{gives} NaN as weights, expected finite numbers. Look for 0 / 0 and inf - inf, also in scores and biases."
         )
+    if (closed != 0).any():
+        raise ConfigError(f"{gives} weight to masked positions, expected 0 there. {fix}")
 
 
 def own_copy(part: Any) -> Any:

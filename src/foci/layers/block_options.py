@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
-from foci.errors import ConfigError, check_sizes
+from foci.errors import ConfigError, check_sizes, check_window
 from foci.functional.rotary_options import Rotary
 from foci.layers.several_heads import HeadOptions
 from foci.names import DotScoreName, NormalizerName
-from foci.options import OwnPart, check_window
+from foci.options import OwnPart
 
 Block = TypeVar("Block", bound="BlockOptions")
 
@@ -58,7 +58,7 @@ class BlockOptions(HeadOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         owner = type(self).__name__
-        check_window(owner, self.window)
+        check_window(owner, self.window, bounded=True)
         check_sizes(owner, global_every=self.global_every)
         if self.global_every is not None and self.window is None:
             raise ConfigError(

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from foci.checks import are_together, check_shape, check_together, expand_query, is_sequence, refuse_script
-from foci.errors import ConfigError, check_positive, check_share, check_sizes, unknown_name
+from foci.errors import ConfigError, check_positive, check_share, check_sizes, check_window, unknown_name
 from foci.functional.attend import close_by_bias, mask_and_bias
 from foci.functional.own_parts import check_attended, check_closed, check_takes, is_first_call, mark_checked, name_of
 from foci.masks import clear_source
@@ -89,6 +89,7 @@ class Attention(nn.Module):
         check_positive("Attention", sharpening=sharpening)
         check_sizes("Attention", query_dim=query_dim, key_dim=key_dim, hidden_dim=hidden_dim, max_length=max_length)
         check_share("Attention", dropout=dropout)
+        check_window("Attention", window)
         sizes = Sizes(query_dim, key_dim, hidden_dim, max_length, radius, window)
         score, normalize = settled(score, SCORE_ALIASES), settled(normalize, NORMALIZER_ALIASES)
         _refuse_unused(score, focus, sizes)

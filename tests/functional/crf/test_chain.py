@@ -320,7 +320,7 @@ def test_constraints_are_saved_and_barred_transitions_get_no_gradient():
     module.log_partition(value).sum().backward()
     assert (module.transitions.grad[~made.allowed_transitions] == 0).all()
     assert (module.transitions.grad[made.allowed_transitions] > 0).any()
-    assert repr(module) == "CRF(7, allowed_transitions, allowed_start, allowed_end)"
+    assert repr(module) == "CRF(num_tags=7, allowed_transitions, allowed_start, allowed_end)"
     assert set(CRF(2).state_dict()) == {"transitions", "start", "end"}
 
 

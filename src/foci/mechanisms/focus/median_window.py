@@ -13,7 +13,7 @@ from __future__ import annotations
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from foci.errors import check_positive
+from foci.errors import check_window
 from foci.functional.stepwise import near_median
 from foci.mechanisms.focus.focus import FocusModule
 from foci.mechanisms.focus.sliding_window import window_of
@@ -36,7 +36,7 @@ class MedianWindow(FocusModule):
 
     def __init__(self, left: int, right: int) -> None:
         super().__init__()
-        check_positive("MedianWindow", left=left + 1, right=right + 1)
+        check_window("MedianWindow", (left, right), bounded=True)
         self.left = left
         self.right = right
 

@@ -11,7 +11,7 @@ Differs: the two sides may differ; with fewer queries than keys the last query's
 
 from __future__ import annotations
 
-from foci.errors import ConfigError
+from foci.errors import ConfigError, check_window
 from foci.mechanisms.focus.focus import FocusModule
 from foci.mechanisms.parts import Reading, Sizes
 from foci.outputs import AttentionOutput
@@ -30,9 +30,7 @@ class SlidingWindow(FocusModule):
 
     def __init__(self, left: int | None, right: int | None) -> None:
         super().__init__()
-        for name, side in (("left", left), ("right", right)):
-            if side is not None and side < 0:
-                raise ConfigError(f"SlidingWindow: {name} is {side}, expected 0 or more, or None for no bound.")
+        check_window("SlidingWindow", (left, right))
         self.window = (left, right)
 
     @classmethod

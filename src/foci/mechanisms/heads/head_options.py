@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 import torch
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, unknown_name
+from foci.errors import ConfigError, check_flags, unknown_name
 from foci.functional.mean_square import EPSILON
 from foci.functional.own_parts import check_named_or_takes, name_of
 from foci.functional.positions import PLAIN
@@ -61,9 +61,19 @@ def check_options(score: object, scale: float | None, normalize: object, sink: s
 
 
 def check_without_effect(
-    score: object, scale: float | None, normalize: object, qk_norm: bool | str, score_cap: float | None
+    score: object,
+    scale: float | None,
+    normalize: object,
+    qk_norm: bool | str,
+    score_cap: float | None,
+    keep_weights: bool,
 ) -> None:
     """Raise for an option that changes neither output nor derivative beside the others."""
+    if keep_weights and not (normalize == "softmax" and isinstance(score, str)):
+        raise ConfigError(
+            f"MultiHeadAttention: keep_weights is True with score {name_of(score)!r} and normalize "
+            f"{name_of(normalize)!r}, expected it to be left out: without a fused kernel all weights are kept anyway."
+        )
     for name, value in (("scale", scale), ("score_cap", score_cap)):
         if value is not None and normalize == "hard":
             raise ConfigError(
@@ -82,6 +92,10 @@ def rotary_of(rotary: bool | Rotary, head_dim: int) -> Rotary | None:
     if rotary is False:
         return None
     how = PLAIN if rotary is True else rotary
+    if not isinstance(how, Rotary):
+        raise ConfigError(
+            f"MultiHeadAttention: rotary is {rotary!r}, expected True, False or a foci.mechanisms.heads.Rotary."
+        )
     if how.rotated_dim is None and head_dim % 2:
         raise ConfigError(
             f"MultiHeadAttention: heads have {head_dim} features, expected an even number for rotary positions. Change "
@@ -97,6 +111,7 @@ def norm_of(qk_norm: bool | str, size: int, epsilon: float) -> nn.Module | None:
         if qk_norm not in NORMS:
             raise unknown_name("qk_norm", qk_norm, NORMS)
         return NORMS[qk_norm](size, epsilon)
+    check_flags("MultiHeadAttention", qk_norm=qk_norm)
     if epsilon != EPSILON:
         raise ConfigError(
             f"MultiHeadAttention: norm_epsilon is {epsilon} with qk_norm {qk_norm}, expected qk_norm='rms' or 'layer'."
@@ -124,6 +139,12 @@ def relative_of(
         return TransformerXLBias(model_dim, num_heads, head_dim)
     if isinstance(relative, str):
         raise unknown_name("relative", relative, get_args(RelativeName))
+    if relative is not None and not (isinstance(relative, nn.Module) and isinstance(relative, RelativeBias)):
+        known = ", ".join(get_args(RelativeName))
+        raise ConfigError(
+            f"MultiHeadAttention: relative is a {type(relative).__name__}, expected {known}, or a module of the "
+            "protocol foci.mechanisms.heads.relative.RelativeBias, with a reader(distance)."
+        )
     return relative
 
 

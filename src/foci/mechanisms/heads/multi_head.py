@@ -27,7 +27,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from foci.checks import check_shape, check_together, expand_query, refuse_script
-from foci.errors import ConfigError, check_positive, check_share, check_sizes
+from foci.errors import ConfigError, check_counts, check_flags, check_positive, check_share, check_sizes, check_window
 from foci.functional import scores as score_functions
 from foci.functional.attend import (
     Window,
@@ -164,9 +164,12 @@ class MultiHeadAttention(nn.Module):
         check_sizes("MultiHeadAttention", key_dim=key_dim, value_dim=value_dim, head_dim=head_dim)
         check_positive("MultiHeadAttention", scale=scale, score_cap=score_cap, norm_epsilon=norm_epsilon)
         check_share("MultiHeadAttention", dropout=dropout)
+        check_window("MultiHeadAttention", window)
+        check_flags("MultiHeadAttention", causal=causal, alibi=alibi, keep_weights=keep_weights, bias=bias)
+        check_flags("MultiHeadAttention", output_bias=output_bias)
         normalize = settled(normalize, NORMALIZER_ALIASES)
         check_options(score, scale, normalize, sink, gate)
-        check_without_effect(score, scale, normalize, qk_norm, score_cap)
+        check_without_effect(score, scale, normalize, qk_norm, score_cap, keep_weights)
         self.model_dim = model_dim
         self.num_heads = num_heads
         self.head_dim, self.num_key_heads = head_sizes(model_dim, num_heads, head_dim, num_key_heads)
@@ -241,6 +244,7 @@ class MultiHeadAttention(nn.Module):
             sliding: keep only what the window reaches, and drop older positions; needs a window.
         """
         check_sizes("empty_cache", max_length=max_length)
+        check_counts("empty_cache", batch_size=batch_size)
         left = None if self.window is None else self.window[0]
         if sliding and (left is None or max_length is not None):
             raise ConfigError(

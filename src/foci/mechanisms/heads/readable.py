@@ -76,7 +76,7 @@ def readable(
         if slots is not None:
             mask = slots if mask is None else mask & slots
         if bias is not None:
-            bias = bias.unsqueeze(1) if bias.dim() == 3 else bias
+            bias = bias.unsqueeze(1) if isinstance(bias, Tensor) and bias.dim() == 3 else bias
             mask, bias = mask_and_bias(mask, bias, shape, query.device)
         mask, window = combine(mask, window, shape, query.device), None
     return Readable(mask, window, bias, reach)
@@ -117,6 +117,11 @@ def start_of(state: AnyCache, key: Tensor) -> int | Tensor:
         )
     if cached.device != key.device:
         raise ShapeError(f"MultiHeadAttention: the cache is on {cached.device}, but the new keys are on {key.device}.")
+    if cached.dtype != key.dtype and not torch.is_autocast_enabled(key.device.type):
+        raise ShapeError(
+            f"MultiHeadAttention: the cache has dtype {cached.dtype}, but the new keys have {key.dtype}. Begin with "
+            "attention.empty_cache(batch) after the module was converted."
+        )
     return state.start
 
 

@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.checks import check_shape, refuse_script
-from foci.errors import ConfigError, check_sizes, unknown_name
+from foci.errors import ConfigError, check_odd, check_sizes, unknown_name
 from foci.functional import addressing
 from foci.functional.kernels import ntm
 from foci.outputs import called_as
@@ -90,8 +90,7 @@ class NeuralTuringMemory(nn.Module):
         owner = type(self).__name__
         check_sizes(owner, input_dim=input_dim, num_slots=num_slots, slot_dim=slot_dim)
         check_sizes(owner, num_read_heads=num_read_heads, num_write_heads=num_write_heads)
-        if shift_width < 1 or shift_width % 2 == 0:
-            raise ConfigError(f"{owner}: shift_width is {shift_width}, expected an odd number.")
+        check_odd(owner, shift_width=shift_width)
         if initial_memory not in get_args(InitialMemory):
             raise unknown_name("initial_memory", initial_memory, get_args(InitialMemory))
         self.input_dim, self.num_slots, self.slot_dim = input_dim, num_slots, slot_dim

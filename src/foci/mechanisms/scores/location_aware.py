@@ -16,7 +16,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, check_sizes
+from foci.errors import check_odd, check_sizes
 from foci.functional.stepwise import StepOptions, add_location, over_steps, read_location_aware, share_source
 from foci.mechanisms.parts import Reading
 from foci.mechanisms.scores.additive import Additive
@@ -56,11 +56,8 @@ class LocationAware(Additive):
         kernel_size: int = 101,
     ) -> None:
         super().__init__(query_dim, key_dim, hidden_dim, bias=True)
-        check_sizes("LocationAware", num_filters=num_filters, kernel_size=kernel_size)
-        if kernel_size % 2 == 0:
-            raise ConfigError(
-                f"LocationAware: kernel_size is {kernel_size}, expected an odd number, so that a filter has a center."
-            )
+        check_sizes("LocationAware", num_filters=num_filters)
+        check_odd("LocationAware", kernel_size=kernel_size)
         self.filters = nn.Conv1d(1, num_filters, kernel_size, padding=kernel_size // 2, bias=False)
         self.filter_layer = nn.Linear(num_filters, self.vector.shape[0], bias=False)
 

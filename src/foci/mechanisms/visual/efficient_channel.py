@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.checks import check_shape, refuse_script
-from foci.errors import ConfigError, check_sizes
+from foci.errors import check_odd, check_sizes
 from foci.outputs import AttentionOutput, called_as
 from foci.weights import Weights
 
@@ -54,8 +54,7 @@ class EfficientChannel(nn.Module):
         check_sizes(type(self).__name__, channels=channels)
         self.channels = channels
         self.kernel_size = _adapted(channels) if kernel_size is None else kernel_size
-        if self.kernel_size < 1 or self.kernel_size % 2 == 0:
-            raise ConfigError(f"{type(self).__name__}: kernel_size is {kernel_size}, expected an odd number above 0.")
+        check_odd(type(self).__name__, kernel_size=self.kernel_size)
         self.convolve = nn.Conv1d(1, 1, self.kernel_size, padding=self.kernel_size // 2, bias=False)
 
     def forward(self, features: Float[Tensor, "B C H W"]) -> AttentionOutput:

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.checks import check_shape, refuse_script
-from foci.errors import ConfigError
+from foci.errors import check_odd
 from foci.outputs import AttentionOutput, called_as
 from foci.weights import Weights
 
@@ -43,8 +43,7 @@ class SpatialAttention(nn.Module):
 
     def __init__(self, *, kernel_size: int = 7) -> None:
         super().__init__()
-        if kernel_size < 1 or kernel_size % 2 == 0:
-            raise ConfigError(f"{type(self).__name__}: kernel_size is {kernel_size}, expected an odd number above 0.")
+        check_odd(type(self).__name__, kernel_size=kernel_size)
         self.convolve = nn.Conv2d(2, 1, kernel_size, padding=kernel_size // 2, bias=False)
 
     def forward(self, features: Float[Tensor, "B C H W"]) -> AttentionOutput:

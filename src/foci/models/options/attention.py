@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from foci.errors import ConfigError, check_positive, check_sizes
+from foci.errors import ConfigError, check_positive, check_sizes, check_window
 from foci.layers.several_heads import HeadOptions
 from foci.names import DotScoreName, NormalizerName, ScoreName
-from foci.options import OwnPart, check_window
+from foci.options import OwnPart
 
 Focus = Literal["global", "local_m", "local_p", "median_window"]
 
@@ -65,7 +65,7 @@ class AttentionOptions(HeadOptions):
         owner = type(self).__name__
         check_positive(owner, sharpening=self.sharpening)
         check_sizes(owner, radius=self.radius)
-        check_window(owner, self.window)
+        check_window(owner, self.window, bounded=True)
         if self.kernel_size % 2 == 0:
             raise ConfigError(
                 f"{owner}: kernel_size is {self.kernel_size}, expected an odd number, so that a filter has a center."
