@@ -33,6 +33,17 @@ class MambaMixer(nn.Module):
         return x.cumsum(1)
 
 
+class Mixer(nn.Module):
+    """A state space whose class is not called one, with the parameter that all of them have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.A_log = nn.Parameter(torch.zeros(K))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.cumsum(1) * self.A_log
+
+
 class SelfAttention(nn.Module):
     """With a kernel that nothing can see into."""
 
@@ -50,10 +61,10 @@ def test_missed_names_what_looks_like_attention_and_why_it_has_no_weights():
         def __init__(self) -> None:
             super().__init__()
             self.seen, self.state, self.kernel = Nested(), MambaMixer(), SelfAttention()
-            self.unread, self.idle = UnreadAttention(), SelfAttention()
+            self.unread, self.idle, self.mixer = UnreadAttention(), SelfAttention(), Mixer()
 
         def forward(self, x: Tensor) -> None:
-            for module in (self.seen, self.state, self.kernel, self.unread):
+            for module in (self.seen, self.state, self.kernel, self.unread, self.mixer):
                 module(x)
 
     model = Two()
@@ -64,15 +75,52 @@ def test_missed_names_what_looks_like_attention_and_why_it_has_no_weights():
         "kernel": "neither a softmax nor a call of a known attention was seen in it",
         "unread": "its softmax was not multiplied with values in a way that is recognized",
         "idle": "it was not called in the block",
+        "mixer": "no attention weights: recurrent state",
     }
     assert repr(tape).splitlines() == [
         "Recording of 1 attention",
         "  seen.attention  (2, 7, 7)",
-        "Not recorded",
+        "Not recorded, or not whole",
         *(f"  {path:<14}  {reason}" for path, reason in tape.missed.items()),
     ]
     with pytest.raises(KeyError, match="'state' was not recorded: no attention weights: recurrent state"):
         tape["state"]
+
+
+def test_helpers_inside_of_a_recorded_attention_are_not_named():
+    class QueryProjectionAttention(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 2
+
+    class WithHelpersAttention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query = nn.Sequential(QueryProjectionAttention())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.softmax(self.query(x) @ x.mT, dim=-1) @ x
+
+    model = nn.Sequential(WithHelpersAttention())
+    with record(model) as tape:
+        model(torch.randn(B, S, K))
+    assert list(tape) == ["0"]
+    assert tape.missed == {}
+
+
+def test_weights_of_which_only_some_columns_are_known_are_named():
+    class GlobalAttention(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            weights = F.softmax(x @ x.mT, dim=-1)
+            return weights[..., :3] @ x[:, :3] + weights[..., 3:].cumsum(-1).mean()
+
+    model = GlobalAttention()
+    with record(model) as tape:
+        model(torch.randn(B, S, K))
+    assert tape["."].shape == (B, S, 3)
+    assert tape.missed == {
+        ".": "recorded are only some columns of its weights; it reads the others in another way",
+    }
+    assert "not whole" in repr(tape)
 
 
 def test_a_block_that_recorded_nothing_warns():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -65,6 +66,23 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tens
     return weights @ v, weights
 
 
+def exponentials_twice(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    scores = (q @ k.mT).masked_fill(~mask, -1e9)
+    weights = torch.exp(scores) / torch.exp(scores).sum(-1, keepdim=True)
+    return torch.linalg.matmul(weights, v), weights
+
+
+def by_logsumexp(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    scores = (q @ k.mT).masked_fill(~mask, -1e9)
+    weights = torch.exp(scores - torch.logsumexp(scores, -1).unsqueeze(-1))
+    return weights @ v, weights
+
+
+def over_an_axis(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    weights = torch.softmax((k @ q.mT).masked_fill(~mask.mT, -1e9), axis=-2)  # type: ignore[call-overload]
+    return torch.einsum("bhkq,bhkd->bhqd", weights, v), weights.mT
+
+
 def by_logarithms(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     weights = F.log_softmax((q @ k.mT).masked_fill(~mask, -torch.inf), dim=-1).exp()
     return weights @ v, weights
@@ -94,8 +112,8 @@ def difference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, T
 
 
 SPELLINGS = [
-    matmul, einsum, heads_last, bmm, heads_first, values_first, by_hand, by_logarithms, summed, with_a_sink,
-    renormalized, difference,
+    matmul, einsum, heads_last, bmm, heads_first, values_first, by_hand, exponentials_twice, by_logsumexp, over_an_axis,
+    by_logarithms, summed, with_a_sink, renormalized, difference,
 ]  # fmt: skip
 
 
@@ -271,6 +289,19 @@ def test_the_mechanisms_of_foci_are_recorded_once(length, gradients):
         for attention in model:
             attention(x, x)
     assert list(tape) == ["0", "1"]
+
+
+def test_what_a_model_gives_up_is_not_kept():
+    class Sparing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            given_up = [weakref.ref(torch.exp(x)), weakref.ref(x.softmax(-1) * 2), weakref.ref(x.log_softmax(-1))]
+            self.kept = [tensor() for tensor in given_up if tensor() is not None]
+            return x
+
+    model = Sparing()
+    with pytest.warns(UserWarning, match="No attention was recorded"), record(model):
+        model(torch.randn(B, S, K))
+    assert model.kept == []
 
 
 # ---------------------------------------------------------------- ways to call

@@ -19,15 +19,18 @@ _RECURRENT = re.compile(
 )
 """Classes whose weights nobody computes: a state is updated at each step."""
 _PARTS = re.compile(
-    r"norm|dropout|embed|output|intermediate|mlp|rotary|bias|mask|structure|router|experts", re.IGNORECASE
+    r"norm|dropout|embed|output|intermediate|mlp|feed_?forward|rotary|bias|mask|structure|router|experts", re.IGNORECASE
 )
 """Helpers of an attention, which have no weights of their own."""
+_DECAYS = frozenset({"A_log", "time_decay"})
+"""Parameters of recurrent states, whatever their class is called: what the state loses at each step."""
 _DIFFERENTIAL = re.compile(r"differential|diff_?(attn|attention|llama)", re.IGNORECASE)
 
 _SCRIPT = "TorchScript: its code cannot be watched; record the model it was made from"
 _NOT_CALLED = "it was not called in the block"
 _STATE = "no attention weights: recurrent state"
 _DIFFERENCE = "recorded are its two softmaxes, as heads; it reads with the first minus a multiple of the second"
+_PARTLY = "recorded are only some columns of its weights; it reads the others in another way"
 _UNREAD = "its softmax was not multiplied with values in a way that is recognized"
 _UNSEEN = "neither a softmax nor a call of a known attention was seen in it"
 
@@ -41,18 +44,23 @@ class Calls:
     Attributes:
         classes: each module's path -> the name of its class.
         scripts: the paths of modules of TorchScript.
+        recurrent: the paths of modules that update a state.
         called: the paths of the modules that were called.
         softmaxes: the softmaxes that the model's own code took, with the path of the module.
     """
 
     classes: dict[str, str] = field(default_factory=dict)
     scripts: set[str] = field(default_factory=set)
+    recurrent: set[str] = field(default_factory=set)
     called: set[str] = field(default_factory=set)
     softmaxes: list[tuple[Softmax, str]] = field(default_factory=list)
 
     def watch(self, module: nn.Module, path: str) -> None:
         """Take note of a module of the model."""
-        self.classes[path] = getattr(module, "original_name", type(module).__name__)
+        name = self.classes[path] = getattr(module, "original_name", type(module).__name__)
+        parameters = dict(module.named_parameters(recurse=False))
+        if not _PARTS.search(name) and (_RECURRENT.search(name) or not _DECAYS.isdisjoint(parameters)):
+            self.recurrent.add(path)
         if isinstance(module, torch.jit.ScriptModule):
             self.scripts.add(path)
 
@@ -87,19 +95,24 @@ class Calls:
         )
 
     def _reason(self, path: str, name: str, seen: set[str], parents: set[str]) -> str | None:
-        recurrent = _RECURRENT.search(name) is not None
+        recurrent = path in self.recurrent
         if not recurrent and (_ATTENTION.search(name) is None or _PARTS.search(name)):
             return None
         if path in seen or any(_is_inside(other, path) for other in seen):
-            return _DIFFERENCE if _DIFFERENTIAL.search(name) and path in seen else None
+            if _DIFFERENTIAL.search(name) and path in seen:
+                return _DIFFERENCE
+            partly = path in seen and any(place == path for softmax, place in self.softmaxes if softmax.is_partly_read)
+            return _PARTLY if partly else None
         if path in self.scripts or any(_is_inside(path, script) for script in self.scripts):
             return _SCRIPT
         if path not in self.called:
             return _NOT_CALLED
         if recurrent:
-            return None if _PARTS.search(name) else _STATE
+            return _STATE
         if _parent(path) in seen:
             return None  # a part of one that was recorded
+        if any(_is_inside(path, other) and _ATTENTION.search(self.classes.get(other, "")) for other in seen):
+            return None
         unread = any(
             place == path or _is_inside(place, path) for softmax, place in self.softmaxes if not softmax.was_read
         )

@@ -28,6 +28,7 @@ modules that have one, and their weights are computed from their inputs.
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import threading
 import warnings
@@ -159,6 +160,7 @@ class _Frame:
     called: list[nn.Module] = field(default_factory=list)
     seen: list[tuple[Recording, Entry]] = field(default_factory=list)  # functions that attend, called by itself
     answered: bool = False  # its `read` was recorded, so its `forward` need not be
+    number: int = field(default_factory=itertools.count().__next__)
 
 
 @dataclass(eq=False)
@@ -198,7 +200,7 @@ class _Watcher(TorchFunctionMode):
         reader = record_torch.reader_of(func)
         if reader is None:
             if not self.within and not self.frames[-1].is_mechanism:
-                self._follow(self.written_out.see(func, args, kwargs, output, tuple(self.frames)))
+                self._follow(self.written_out.see(func, args, kwargs, output, self._numbers))
             return output
         flow = self._flow(func, output, args, kwargs)
         if self.within and self.within[-1].frame is self.frames[-1]:
@@ -292,6 +294,10 @@ class _Watcher(TorchFunctionMode):
             self.__exit__(None, None, None)
             self.watching = False
 
+    def _numbers(self) -> frozenset[int]:
+        """Return the numbers of the modules that run: a softmax keeps these, as a tape would keep frames alive."""
+        return frozenset(frame.number for frame in self.frames)
+
     def _flow(self, func: Callable[..., Any], output: Any, args: Any, kwargs: Any) -> Flow | None:
         """What the gradient of the weights is computed from, if it was requested and is available."""
         if not any(recording.gradients for recording in self.recordings):
@@ -305,16 +311,15 @@ class _Watcher(TorchFunctionMode):
         """Record a softmax that was taken, or its product with values: for the innermost module that has both."""
         if isinstance(found, Softmax):
             for recording in self._active():
-                inner = [frame for frame in found.place if frame.module in recording.paths]
+                inner = [frame for frame in self.frames if frame.module in recording.paths]
                 if inner:
                     recording.tape._watched.softmaxes.append((found, recording.paths[inner[-1].module]))
         elif found is not None:
-            within = {id(frame) for frame in found.softmax.place}
             flow = None
             if found.computed.requires_grad and any(recording.gradients for recording in self.recordings):
                 flow = Flow(found.computed, None, found.arranged)
                 found.computed.retain_grad()
-            frames = [frame for frame in self.frames if id(frame) in within]
+            frames = [frame for frame in self.frames if frame.number in found.softmax.place]
             self._saw(Weights.from_tensor(found.arrange(found.computed)), flow, frames, found)
 
     def _saw(

@@ -131,7 +131,10 @@ class Recording(Mapping[str, Weights]):
         if not count:
             lines.append(f"  {self.why_empty}")
         if missed:
-            lines += ["Not recorded", *(f"  {path:<{width}}  {reason}" for path, reason in missed.items())]
+            lines += [
+                "Not recorded, or not whole",
+                *(f"  {path:<{width}}  {reason}" for path, reason in missed.items()),
+            ]
         return "\n".join(lines)
 
     def _by_path(self) -> dict[str, list[Entry]]:

@@ -1,6 +1,7 @@
 """Attention that a model's own code writes out: a softmax whose result is multiplied with values, in any spelling.
 
-    softmax(query @ key.mT) @ values            F.softmax, torch.softmax, nn.Softmax, exp(scores) / exp(scores).sum(…)
+    softmax(query @ key.mT) @ values            F.softmax, torch.softmax, nn.Softmax, exp(scores) / exp(scores).sum(…),
+                                                exp(scores − logsumexp(scores))
     einsum("bhqk,bhkd->bhqd", weights, values)  matmul, bmm, einsum, a product and its sum
 
 `WrittenOut` is told of each function of torch that a model calls. It follows the result of a softmax through what
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-_SOFTMAXES = {"softmax": 1, "_softmax": 1, "gumbel_softmax": 4, "log_softmax": 1, "exp": None}
+_SOFTMAXES = {"softmax": 1, "_softmax": 1, "gumbel_softmax": 4, "log_softmax": 1, "logsumexp": 1, "exp": None}
 """Functions that begin a softmax -> the place of the axis among their arguments."""
 _SHAPES = {
     "__get__", "__getitem__", "chunk", "expand", "expand_as", "flatten", "movedim", "moveaxis", "narrow", "permute",
@@ -40,12 +41,16 @@ class Softmax:
     """A softmax that was taken.
 
     Attributes:
-        place: what `WrittenOut.see` was given then.
+        place: the numbers of the modules that ran then.
+        columns: the size of its axis, 0 if it was not known then.
         was_read: whether values were multiplied with its result.
+        is_partly_read: whether two or more of its columns were left out of that product. One is a sink.
     """
 
-    place: Any
+    place: frozenset[int]
+    columns: int = 0
     was_read: bool = False
+    is_partly_read: bool = False
 
 
 @dataclass(eq=False)
@@ -117,7 +122,8 @@ class _Followed:
         weights: the weights before dropout, with the axes of the tensor.
         parted: the same before heads were joined with the batch, None if they were not.
         ruler: has the shape of the tensor and no numbers; its only stride is that of the softmax axis.
-        stage: "weights"; "products" with values, whose sum is missing; before that "log", "exp" and its "sum".
+        stage: "weights"; "products" with values, whose sum is missing; before that "exp" and its "sum", "logsumexp"
+            and "log".
     """
 
     softmax: Softmax
@@ -142,13 +148,19 @@ class WrittenOut:
 
     def __init__(self) -> None:
         self._followed: Any = WeakTensorKeyDictionary()
+        self._exponents: Any = WeakTensorKeyDictionary()  # scores whose exponentials were taken -> their softmax
         self._results: Any = WeakTensorKeyDictionary()
 
     def see(
-        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], output: Any, place: Any
+        self,
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        output: Any,
+        place: Callable[[], frozenset[int]],
     ) -> Softmax | Read | None:
         """Follow a function that was called; return the softmax that it took, or the attention that it completed."""
-        name = func.__name__
+        name = func.__name__.removeprefix("special_").removeprefix("linalg_")
         if name in _SOFTMAXES:
             return self._begin(name, args, kwargs, output, place)
         if self._results and args and isinstance(args[0], Tensor) and isinstance(output, Tensor):
@@ -158,10 +170,10 @@ class WrittenOut:
         operands = [*args, *kwargs.values()]
         if name == "einsum" and len(operands) > 1:
             operands = [*operands[1]] if isinstance(operands[1], list | tuple) else operands[1:]
-        index = next((n for n, operand in enumerate(operands) if self._known(operand) is not None), None)
-        if index is None:
+        known = ((number, self._known(operand)) for number, operand in enumerate(operands))
+        index, followed = next(((number, found) for number, found in known if found is not None), (0, None))
+        if followed is None:
             return None
-        followed = self._followed[operands[index]]
         if name == "sum":
             return self._sum(followed, args, kwargs, output)
         if followed.stage == "weights":
@@ -173,12 +185,13 @@ class WrittenOut:
                 return read
             if name == "einsum":
                 return self._einsum(followed, args[0], operands, index, output)
-        self._pass_on(func, operands, index, args, kwargs, output)
+        self._pass_on(name, func, followed, operands, index, args, kwargs, output)
         return None
 
     def forget(self) -> None:
         """Follow nothing from before any more."""
         self._followed.clear()
+        self._exponents.clear()
         self._results.clear()
 
     def _follow_result(self, name: str, given: Tensor, output: Tensor) -> None:
@@ -187,30 +200,48 @@ class WrittenOut:
             result.reshaped(output.shape)
             self._results[output] = result
 
+    def _follow(self, tensor: Tensor, followed: _Followed) -> None:
+        """Follow a tensor for as long as the model keeps it."""
+        if followed.weights is tensor:  # which would keep it alive: the ruler stands for it
+            followed = replace(followed, weights=followed.ruler)
+        self._followed[tensor] = followed
+
     def _known(self, operand: Any) -> _Followed | None:
         found: _Followed | None = self._followed.get(operand) if isinstance(operand, Tensor) else None
-        return found
+        return found if found is None or found.weights is not found.ruler else replace(found, weights=operand)
 
     def _begin(
-        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any, place: Any
+        self,
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        output: Any,
+        place: Callable[[], frozenset[int]],
     ) -> Softmax | None:
         scores = args[0] if args else kwargs.get("input")
-        if not isinstance(output, Tensor) or output.is_nested or output.dim() == 0:
+        if not isinstance(scores, Tensor) or not isinstance(output, Tensor) or output.is_nested or output.dim() == 0:
             return None
         logs = self._known(scores)
         if name == "exp":
-            stage = "weights" if logs is not None and logs.stage == "log" else "exp"
-            softmax = logs.softmax if logs is not None and stage == "weights" else Softmax(place)
-            ruler = logs.ruler if logs is not None and stage == "weights" else _ruler(output, None)
-            self._followed[output] = _Followed(softmax, output, ruler, stage)
+            if logs is not None and logs.stage == "log":
+                self._follow(output, _Followed(logs.softmax, output, logs.ruler))
+            else:
+                softmax = self._exponents.setdefault(scores, Softmax(place()))
+                self._follow(output, _Followed(softmax, output, _ruler(output, None), "exp"))
             return None
         at = _SOFTMAXES[name]
-        dim = kwargs.get("dim", args[at] if at is not None and len(args) > at else None)
+        dim = kwargs.get("dim", kwargs.get("axis", args[at] if at is not None and len(args) > at else None))
+        if name == "logsumexp":
+            dims = {dim} if isinstance(dim, int) else set(dim)
+            if len(dims) == 1:
+                ruler = _ruler(scores, next(iter(dims)))
+                self._follow(output, _Followed(Softmax(place()), scores, ruler, "logsumexp"))
+            return None
         if dim is None:
             dim = -1 if name == "gumbel_softmax" else (0 if output.dim() in (0, 1, 3) else 1)  # as F.softmax takes it
-        softmax = Softmax(place)
+        softmax = Softmax(place(), output.shape[dim])
         stage = "log" if name == "log_softmax" else "weights"
-        self._followed[output] = _Followed(softmax, output, _ruler(output, dim), stage)
+        self._follow(output, _Followed(softmax, output, _ruler(output, dim), stage))
         return softmax if stage == "weights" else None
 
     def _sum(self, followed: _Followed, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Read | None:
@@ -219,7 +250,7 @@ class WrittenOut:
         axes = {axis % followed.ruler.dim() for axis in axes}
         if followed.stage == "exp" and len(axes) == 1:
             ruler = _ruler(followed.weights, next(iter(axes)))
-            self._followed[output] = _Followed(followed.softmax, followed.weights, ruler, "sum")
+            self._follow(output, _Followed(followed.softmax, followed.weights, ruler, "sum"))
         axis = followed.axis
         if followed.stage == "products" and axis is not None and axis in axes:
             return _read(followed, lambda weights: _spread(weights, axis))
@@ -235,7 +266,7 @@ class WrittenOut:
         position = mine[axis]
         if position in result:  # heads were mixed, or rows scaled
             if len(result) == len(mine):
-                self._followed[output] = _Followed(followed.softmax, output, _ruler(output, result.index(position)))
+                self._follow(output, _Followed(followed.softmax, output, _ruler(output, result.index(position))))
             return None
         others = {label for number, labels in enumerate(inputs) if number != index for label in labels}
         if position not in others:
@@ -250,7 +281,9 @@ class WrittenOut:
 
     def _pass_on(
         self,
+        name: str,
         func: Callable[..., Any],
+        followed: _Followed,
         operands: Sequence[Any],
         index: int,
         args: Sequence[Any],
@@ -258,17 +291,16 @@ class WrittenOut:
         output: Any,
     ) -> None:
         """Follow the result of a function that leaves weights what they are, or brings them nearer to the values."""
-        followed, name = self._followed[operands[index]], func.__name__
         if name in _SHAPES and index == 0:
             self._reshape(followed, func, args, kwargs, output)
         elif not isinstance(output, Tensor) or output.is_nested:
             return
         elif "dropout" in name and output.shape == followed.ruler.shape:
-            self._followed[output] = replace(followed)  # the weights are those before it
+            self._follow(output, replace(followed))  # the weights are those before it
         elif name in ("div", "div_", "true_divide") and followed.stage == "exp":
             total = self._known(operands[1])
             if index == 0 and total is not None and total.stage == "sum" and total.softmax is followed.softmax:
-                self._followed[output] = _Followed(followed.softmax, output, total.ruler)
+                self._follow(output, _Followed(followed.softmax, output, total.ruler))
         elif name in ("add", "sub", "__rsub__", "subtract"):
             self._combine(followed, operands, output)
         elif name in _SAME_SHAPE:
@@ -277,9 +309,9 @@ class WrittenOut:
     def _reshape(
         self, followed: _Followed, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
     ) -> None:
-        if followed.stage == "sum":  # its axis is that of the weights, whatever becomes of the sum
+        if followed.stage in ("sum", "logsumexp"):  # its axis is that of the weights, whatever becomes of the sum
             if isinstance(output, Tensor):
-                self._followed[output] = followed
+                self._follow(output, followed)
             return
         if followed.stage == "products":
             return
@@ -293,29 +325,32 @@ class WrittenOut:
         for piece, measured, part in pieces:
             if isinstance(piece, Tensor):
                 parted = _parted(followed, part)
-                self._followed[piece] = _Followed(followed.softmax, part, measured, followed.stage, parted)
+                self._follow(piece, _Followed(followed.softmax, part, measured, followed.stage, parted))
 
     def _combine(self, followed: _Followed, operands: Sequence[Any], output: Tensor) -> None:
-        """Follow the difference of two weights, and a sum of exponentials to which a small number was added."""
+        """Follow the difference of two weights or of logarithms, and a sum to which a small number was added."""
         both = [self._known(operand) for operand in operands[:2]]
         if followed.stage == "sum":
-            self._followed[output] = followed
+            self._follow(output, followed)
+        elif followed.stage == "logsumexp":
+            if output.shape == followed.ruler.shape and operands[0] is followed.weights:
+                self._follow(output, replace(followed, stage="log"))
         elif (
             all(other is not None and other.stage == "weights" for other in both)
             and followed.ruler.shape == output.shape
         ):
             for other in both:
-                if other is not None and other is not followed:
+                if other is not None and other.softmax is not followed.softmax:
                     other.softmax.was_read = True
-            self._followed[output] = _Followed(followed.softmax, output, followed.ruler)
+            self._follow(output, _Followed(followed.softmax, output, followed.ruler))
 
     def _multiply(self, followed: _Followed, name: str, output: Tensor) -> None:
         weights = _unexpanded(followed.weights)
         if output.shape == followed.ruler.shape and weights.shape == followed.weights.shape:
-            self._followed[output] = _Followed(followed.softmax, output, followed.ruler, followed.stage)
+            self._follow(output, _Followed(followed.softmax, output, followed.ruler, followed.stage))
         elif name in ("mul", "multiply") and followed.stage == "weights" and output.dim() == followed.ruler.dim():
             ruler = followed.ruler.expand(output.shape)
-            self._followed[output] = _Followed(followed.softmax, weights, ruler, "products")
+            self._follow(output, _Followed(followed.softmax, weights, ruler, "products"))
 
 
 def _matrix_product(followed: _Followed, side: int) -> Read | None:
@@ -344,6 +379,9 @@ def _read(followed: _Followed, arrange: Callable[[Tensor], Tensor]) -> Read | No
     if followed.softmax.was_read:
         return None
     followed.softmax.was_read = True
+    followed.softmax.is_partly_read = followed.axis is not None and (
+        followed.ruler.shape[followed.axis] < followed.softmax.columns - 1
+    )
     return Read(followed.softmax, followed.weights, arrange)
 
 
