@@ -1,6 +1,5 @@
 """`foci show`: a run, a saved trace, a model of Hugging Face; in the terminal and as files; and every mistake."""
 
-import copy
 import io
 import json
 import re
@@ -10,7 +9,6 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-import torch
 
 from foci.tasks.frame.predictor import load
 from foci.tasks.frame.train import train
@@ -216,7 +214,7 @@ def test_what_is_asked_for_wrongly(run, saved, tmp_path, capsys):
     _, path = saved
     assert "name a run and a text, or a saved trace" in failed(capsys)
     assert f"the input is missing: foci show {run}" in failed(capsys, run)
-    assert "the input is missing: foci show --hf DIR" in failed(capsys, "--hf", tmp_path)
+    assert "the input is missing: foci show --hf MODEL" in failed(capsys, "--hf", tmp_path)
     assert "is a saved trace and takes no text; 'more'" in failed(capsys, path, "more")
     assert "--png is 'x.jpg', expected a name that ends in .png" in failed(capsys, path, "--png", "x.jpg")
     assert "--save is 'x', expected a name that ends in .json" in failed(capsys, path, "--save", "x")
@@ -243,166 +241,3 @@ def test_transformers_is_asked_for_by_name(tmp_path, capsys, monkeypatch):
     (tmp_path / "tokenizer.json").touch()
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert "--hf needs transformers. Install it with: pip install" in failed(capsys, TEXT, "--hf", tmp_path, code=1)
-
-
-# ---- Hugging Face: importing transformers takes seconds, hence slow
-
-PAD, END, START = 0, 1, 2
-HF_TEXT = "the cat café 猫"
-LABELS = ["the", "▁cat", "▁café", "▁猫"]
-
-
-@pytest.fixture(scope="module")
-def transformers():
-    return pytest.importorskip("transformers")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(transformers):
-    """Pieces of bytes, as GPT-2 has them; every word of the text is one piece."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    pieces = Tokenizer(models.BPE())
-    pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    pieces.decoder = decoders.ByteLevel()
-    special = ["<pad>", "</s>", "<s>"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    pieces.train_from_iterator([HF_TEXT] * 9, trainer)
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=pieces, pad_token="<pad>", eos_token="</s>", bos_token="<s>", model_max_length=19
-    )
-
-
-SMALL = {
-    "bert": {"hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 17},
-    "gpt2": {"n_embd": 12, "n_layer": 3, "n_head": 2, "n_positions": 23},
-    "deberta-v2": {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 17},
-    "t5": {"d_model": 12, "d_kv": 5, "d_ff": 17, "num_layers": 2, "num_heads": 3},
-    "marian": {
-        "d_model": 12,
-        "encoder_layers": 2,
-        "decoder_layers": 3,
-        "encoder_attention_heads": 2,
-        "decoder_attention_heads": 3,
-        "encoder_ffn_dim": 17,
-        "decoder_ffn_dim": 17,
-        "max_position_embeddings": 23,
-        "forced_eos_token_id": None,
-        "init_std": 0.5,
-    },
-}
-CLASSES = {
-    "bert": "BertForMaskedLM",
-    "gpt2": "GPT2LMHeadModel",
-    "deberta-v2": "DebertaV2Model",
-    "t5": "T5ForConditionalGeneration",
-    "marian": "MarianMTModel",
-}
-
-
-def build(transformers, tokenizer, kind, folder):
-    """A model with random weights, saved with its tokenizer."""
-    torch.manual_seed(1)
-    ids = {"pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": START}
-    config = transformers.AutoConfig.for_model(kind, vocab_size=len(tokenizer), **ids, **SMALL[kind])
-    model = getattr(transformers, CLASSES[kind])(config).eval()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return model
-
-
-def eager(model):
-    """The same model with attention written out, which can return its weights."""
-    twin = type(model)._from_config(copy.deepcopy(model.config), attn_implementation="eager").eval()
-    twin.load_state_dict(model.state_dict())
-    return twin
-
-
-def check_layers(trace, name, expected):
-    assert len([found for found in trace.attentions if re.fullmatch(name.format(r"\d+"), found)]) == len(expected)
-    for layer, want in enumerate(expected):
-        got = trace.attention(name.format(layer)).weights
-        np.testing.assert_allclose(got, want[0].detach().numpy(), atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "stack"), [("bert", "encoder"), ("gpt2", "decoder")])
-def test_models_of_one_side(kind, stack, transformers, tokenizer, tmp_path, capsys):
-    model = build(transformers, tokenizer, kind, tmp_path / kind)
-    arguments = ["show", "--hf", str(tmp_path / kind), HF_TEXT]
-    capsys.readouterr()
-    assert main([*arguments, "--save", str(tmp_path / "t.json")]) == 0
-    out, err = capsys.readouterr()
-    assert (out, err) == (f"{tmp_path / 't.json'}\n", "")
-    trace = Trace.load(tmp_path / "t.json")
-    assert list(trace.axes["source"].labels) == LABELS
-    ids = tokenizer(HF_TEXT, return_tensors="pt")["input_ids"]
-    check_layers(trace, stack + ".{}.self", eager(model)(ids, output_attentions=True).attentions)
-    assert main(arguments) == 0
-    out = capsys.readouterr().out
-    assert out == f"{HF_TEXT}\n" + printed(trace)
-    assert f"{stack}.2.self · the last of 3 layers" in out
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["marian", "t5"])
-def test_models_of_two_sides(kind, transformers, tokenizer, tmp_path, capsys):
-    model = build(transformers, tokenizer, kind, tmp_path / kind)
-    assert main(["show", "--hf", str(tmp_path / kind), HF_TEXT, "--save", str(tmp_path / "t.json")]) == 0
-    trace = Trace.load(tmp_path / "t.json")
-    ids = tokenizer(HF_TEXT, return_tensors="pt")["input_ids"]
-    produced = model.generate(ids, max_new_tokens=(22 if kind == "marian" else 28), do_sample=False)
-    assert trace.text == tokenizer.decode(produced[0], skip_special_tokens=True)
-    assert list(trace.axes["source"].labels) == LABELS
-    assert len(trace.axes["target"]) == len(trace.axes["input"]) == produced.shape[1] - 1
-    assert trace.axes["input"].labels == ("<s>", *trace.axes["target"].labels[:-1])
-    expected = eager(model)(ids, decoder_input_ids=produced[:, :-1], output_attentions=True)
-    sides = {
-        (found.name.replace(str(found.layer), "*"), found.target, found.source) for found in trace.attentions.values()
-    }
-    assert sides == {
-        ("encoder.*.self", "source", "source"),
-        ("decoder.*.self", "target", "input"),
-        ("decoder.*.cross", "target", "source"),
-    }
-    check_layers(trace, "encoder.{}.self", expected.encoder_attentions)
-    check_layers(trace, "decoder.{}.self", expected.decoder_attentions)
-    check_layers(trace, "decoder.{}.cross", expected.cross_attentions)
-    assert [attention.name for attention in trace.cross_attentions()] == [
-        f"decoder.{len(expected.cross_attentions) - 1}.cross"
-    ]
-
-
-@pytest.mark.slow
-def test_folders_of_models_that_cannot_be_shown(transformers, tokenizer, tmp_path, capsys):
-    for kind in ("deberta-v2", "bert"):
-        build(transformers, tokenizer, kind, tmp_path / kind)
-    capsys.readouterr()
-    by_hand = failed(capsys, TEXT, "--hf", tmp_path / "deberta-v2", code=1)
-    assert "DebertaV2Model does not support an attention implementation through torch.nn.functional.scaled" in by_hand
-    hf = ("--hf", tmp_path / "bert")
-    assert "the text '' has no tokens" in failed(capsys, "", *hf)
-    assert "the text has 20 tokens, but the model reads at most 19" in failed(capsys, "the" + " cat" * 19, *hf)
-    (tmp_path / "bert" / "tokenizer.json").unlink()
-    (tmp_path / "bert" / "tokenizer_config.json").unlink()
-    assert "has no tokenizer. Save it there too" in failed(capsys, TEXT, *hf, code=1)
-    (tmp_path / "bert" / "tokenizer.json").write_text("{}")
-    assert "AutoTokenizer of transformers cannot read it" in failed(capsys, TEXT, *hf, code=1)
-    (tmp_path / "bert" / "config.json").write_text('{"model_type": "no such"}')
-    assert "AutoConfig of transformers cannot read it" in failed(capsys, TEXT, *hf, code=1)
-
-
-@pytest.mark.slow
-def test_random_weights_are_owned_up_to(transformers, tokenizer, tmp_path, capsys):
-    from safetensors.torch import load_file, save_file
-
-    build(transformers, tokenizer, "gpt2", tmp_path / "gpt2")
-    file = tmp_path / "gpt2" / "model.safetensors"
-    weights = {name: weight for name, weight in load_file(file).items() if "h.1.attn" not in name}
-    save_file(weights, file, metadata={"format": "pt"})
-    capsys.readouterr()
-    assert main(["show", "--hf", str(tmp_path / "gpt2"), HF_TEXT]) == 0
-    assert "lacks 4 weights of the model, such as h.1.attn" in capsys.readouterr().err

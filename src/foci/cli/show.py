@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foci.cli.commands import Flag, Given, argument, make_command, option_flags, options_from, run, task_of_run
+from foci.cli.commands import SET, Flag, Given, argument, make_command, option_flags, options_from, run, task_of_run
 from foci.printable import printable
 from foci.viz.views import views_of
 
@@ -20,7 +20,7 @@ foci show RUN "a text" …       predict with a trained run
 
 foci show trace.json           a trace written by Trace.save
 
-foci show --hf DIR "a text" …  a Hugging Face model on this machine
+foci show --hf MODEL "a text" …  a Hugging Face model on this machine
 
 Of several inputs each has files of its own: out-1.png, out-2.png.
 """
@@ -32,7 +32,11 @@ def _listed(form: str) -> str:
 
 
 _FLAGS = [
-    Flag("hf", "The folder of a Hugging Face model with its tokenizer; nothing is downloaded.", Path),
+    Flag(
+        "hf",
+        "A Hugging Face model: its folder, or its name on the Hub if the files are in the local cache. foci "
+        "downloads nothing.",
+    ),
     Flag("html", "Write an interactive page with all attentions; it needs no network.", Path),
     Flag("png", "Write a picture.", Path),
     Flag("svg", "Write a picture.", Path),
@@ -52,7 +56,10 @@ _FLAGS = [
     Flag("checkpoint", "Of a run: auto (averaged, else best), best, last, averaged, or the name of one."),
 ]
 _WHAT = argument("what", "A run's folder and inputs; or a saved trace; or, with --hf, texts alone.", many=True)
-_EPILOGUE = "`foci show RUN --help` also lists the options of the run's task, such as --beam-size."
+_EPILOGUE = (
+    "`foci show RUN --help` also lists the options of the run's task, such as --beam-size, and `foci show --hf MODEL "
+    "--help` how such a model is read: --generate, --temperature, --chat, …."
+)
 
 
 def main(tokens: Sequence[str]) -> None:
@@ -64,7 +71,13 @@ def main(tokens: Sequence[str]) -> None:
         show(tuple(what), given)
 
     own = [] if kind is None else option_flags(kind.Options)
-    run("show", make_command(command, _DOC, [_WHAT], [*_FLAGS, *own]), tokens, "" if kind else _EPILOGUE)
+    of_hub = any(token.partition("=")[0] == "--hf" for token in tokens)
+    if of_hub and kind is None:
+        from foci.huggingface import ReadOptions
+
+        own = option_flags(ReadOptions)
+        own.remove(SET)
+    run("show", make_command(command, _DOC, [_WHAT], [*_FLAGS, *own]), tokens, "" if own else _EPILOGUE)
 
 
 def show(what: tuple[str, ...], given: Given) -> None:
@@ -150,7 +163,9 @@ def _all_traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[Trace], b
     from foci.training.run_folder import read_config
 
     if "hf" in given:
-        return huggingface.read(given["hf"], _given(what, '--hf DIR "your text"')), len(what) > 1
+        texts = _given(what, '--hf MODEL "your text"')
+        options = options_from(huggingface.ReadOptions, given)
+        return huggingface.read(given["hf"], texts, options), len(what) > 1
     if not what:
         raise ConfigError('name a run and a text, or a saved trace: foci show RUN "your text", foci show trace.json.')
     origin, inputs = Path(what[0]), what[1:]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foci.errors import ConfigError, DataError, ShapeError, unknown_name
+from foci.viz.words import Word, words_of_labels
 
 
 class Mark(NamedTuple):
@@ -24,6 +25,10 @@ class Mark(NamedTuple):
 
 
 KINDS = ("tokens", "regions", "frames", "document", "slots", "steps", "tags", "channels")
+WORDED = ("tokens", "document")
+"""Kinds of positions that are words or pieces of words."""
+_SPECIAL = ("<s>", "</s>", "<pad>", "<bos>", "<eos>", "<cls>", "<sep>", "<mask>", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
+"""The usual labels of special tokens, foci's own among them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +51,8 @@ class Axis:
         sound: for frames, the recording itself, int16; the page plays it.
         rate: samples per second of the sound.
         start: for frames, when the first of them begins, in seconds: of a segment of a longer recording.
+        words: for tokens and documents, the words that their pieces form, in order. Default: as the labels tell.
+        special: positions of special tokens, such as <s>. Default: those whose labels are usual for them.
 
     Example:
         >>> Axis.from_document([["It", "rains", "."], ["Again", "."]]).sentences
@@ -66,6 +73,8 @@ class Axis:
     sound: NDArray[np.int16] | None = None
     rate: int | None = None
     start: float = 0.0
+    words: tuple[Word, ...] | None = None
+    special: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -73,6 +82,8 @@ class Axis:
         object.__setattr__(self, "labels", _as_labels(self.labels))
         if self.marks is not None:
             object.__setattr__(self, "marks", tuple(Mark(*mark) for mark in self.marks))
+        if self.words is not None:
+            object.__setattr__(self, "words", tuple(Word(*word) for word in self.words))
         for label in self.labels:
             if not isinstance(label, str):
                 raise DataError(f"Axis: a label is of type {type(label).__name__}, expected str.")
@@ -85,6 +96,28 @@ class Axis:
     def sentence_lengths(self) -> tuple[int, ...]:
         """How many words each sentence has; without sentences all are one."""
         return self.sentences or (len(self),)
+
+    @property
+    def special_tokens(self) -> tuple[int, ...]:
+        """The positions of special tokens."""
+        if self.special is not None or self.kind not in WORDED:
+            return self.special or ()
+        return tuple(place for place, label in enumerate(self.labels) if label in _SPECIAL)
+
+    @property
+    def joined_words(self) -> tuple[Word, ...]:
+        """The words that the positions form, each sentence for itself; where there are none, each position is one."""
+        if self.words is not None:
+            return self.words
+        if self.kind not in WORDED:
+            return tuple(Word(label, 1) for label in self.labels)
+        found: tuple[Word, ...] = ()
+        start = 0
+        for length in self.sentence_lengths:
+            alone = {place - start for place in self.special_tokens}
+            found += words_of_labels(self.labels[start : start + length], alone)
+            start += length
+        return found
 
     def moment(self, position: int) -> float:
         """Return when a frame begins, in seconds, or its number where no duration is known."""
@@ -162,6 +195,11 @@ def _check_fields(axis: Axis) -> None:
             f"Axis: sound has shape {axis.sound.shape}, dtype {axis.sound.dtype} and rate {axis.rate}, expected "
             "samples of int16 in one axis, and their number per second."
         )
+    if axis.words is not None and sum(word.pieces for word in axis.words) != count:
+        pieces = sum(word.pieces for word in axis.words)
+        raise ShapeError(f"Axis: words has {pieces} pieces in all, but there are {count} labels.")
+    if axis.special and not 0 <= min(axis.special) <= max(axis.special) < count:
+        raise ShapeError(f"Axis: special has {max(axis.special)}, expected positions of the {count} labels, from 0.")
     end = -1
     for mark in axis.marks or ():
         if not end < mark.first <= mark.last < count or not 0 <= mark.share <= 1:

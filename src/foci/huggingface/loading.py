@@ -1,0 +1,105 @@
+"""A model and its tokenizer from a folder, or from the local cache by the name that they have on the Hugging Face Hub.
+
+Nothing is downloaded, and no code from the folder runs.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from foci.errors import DataError, MissingPackageError
+from foci.huggingface.options import ReadOptions
+
+_UNUSED = ("pooler", "lm_head", "score", "classifier")
+"""Weights that attention does not depend on: a folder may lack them."""
+_TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.spm")
+"""The files of which any tokenizer has at least one."""
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+"""How models are named on the Hub: "gpt2", "google-bert/bert-base-uncased"."""
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A model in evaluation mode and its tokenizer."""
+
+    model: Any
+    tokenizer: Any
+
+    @property
+    def answers(self) -> bool:
+        """Whether it has an encoder and a decoder, so that it always generates."""
+        return bool(self.model.config.is_encoder_decoder)
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether each token reads those before it alone."""
+        return bool(getattr(self.model.config, "is_decoder", False)) or any(
+            getattr(module, "is_causal", False) for module in self.model.modules()
+        )
+
+    @property
+    def longest(self) -> int:
+        """The maximum number of tokens."""
+        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return int(min(positions or sys.maxsize, self.tokenizer.model_max_length))
+
+
+def load(name: str | Path, options: ReadOptions) -> Loaded:
+    """Return the model of this folder or name; of what is missing, say where to get it."""
+    library = _library("transformers")
+    library.logging.set_verbosity_error()
+    library.logging.disable_progress_bar()
+    folder = _folder(str(name))
+    if not any(next(folder.glob(pattern), None) for pattern in _TOKENIZERS):  # transformers would make up an empty one
+        raise DataError(f"{name}: has no tokenizer. Save it there too: tokenizer.save_pretrained(folder).")
+    config = _part(library.AutoConfig, folder)
+    tokenizer = _part(library.AutoTokenizer, folder)
+    kind = library.AutoModel if options.generate is None else library.AutoModelForCausalLM
+    kind = library.AutoModelForSeq2SeqLM if config.is_encoder_decoder else kind
+    model, found = _part(kind, folder, output_loading_info=True)
+    missing = sorted(key for key in found["missing_keys"] if not any(part in key for part in _UNUSED))
+    if missing:
+        print(
+            f"foci: {name} lacks {len(missing)} weights of the model, such as {missing[0]}: they are random, and "
+            "what is shown means little.",
+            file=sys.stderr,
+        )
+    return Loaded(model.eval(), tokenizer)
+
+
+def _folder(name: str) -> Path:
+    """Return the folder of this path, or that of the local cache with the files of this name."""
+    folder = Path(name)
+    if (folder / "config.json").is_file():
+        return folder
+    if folder.exists() or not _HUB_NAME.fullmatch(name):
+        raise DataError(f"{name}: is no folder of a Hugging Face model (no config.json).")
+    hub = _library("huggingface_hub")
+    try:
+        return Path(hub.snapshot_download(name, local_files_only=True))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{name}: is no folder, and the local cache {hub.constants.HF_HUB_CACHE} has no model of this name. foci "
+            f"downloads nothing. Where there is a network: hf download {name}. Or copy the model's folder to this "
+            "machine and pass its path."
+        ) from error
+
+
+def _part(kind: Any, folder: Path, **options: Any) -> Any:
+    try:
+        return kind.from_pretrained(folder, local_files_only=True, trust_remote_code=False, **options)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        reason = re.split(r"\n|\.\s", str(error).strip(), maxsplit=1)[0]  # more is advice that does not fit here
+        raise DataError(f"{folder}: {kind.__name__} of transformers cannot read it: {reason}") from error
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingPackageError("--hf needs transformers. Install it with: pip install transformers") from error
