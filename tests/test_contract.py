@@ -182,6 +182,15 @@ def by_largest(scores, mask):
     return (closed - closed.amax(dim=-1, keepdim=True)).softmax(dim=-1)
 
 
+def exponentials(scores, mask):
+    powers = scores.exp() if mask is None else scores.exp() * mask
+    return powers / powers.sum(dim=-1, keepdim=True)
+
+
+def distances(query, key):
+    return -(query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(dim=-1).sqrt()
+
+
 def of_its_length(query, key):
     return dots(query, key) * (2.0 if key.shape[1] > 9 else 1.0)
 
@@ -194,6 +203,7 @@ BREAKING = {
     "shares": (negative, None),
     "gradients are right": (detached, None),
     "every parameter": (UnusedParameter(), None),
+    "stay finite": (exponentials, None),
     "bfloat16": (in_float32, None),
     "keeps nothing": (Remembering(), None),
     "no query": (by_largest, None),
@@ -211,6 +221,18 @@ def test_what_breaks_a_law_is_found_by_it(law):
     finding = next(one for one in report.findings if one.law == name)
     assert finding.status == "fails", report
     assert finding.reason in repr(report).replace("\n" + " " * 13, " ")
+
+
+@pytest.mark.slow
+def test_gradients_that_are_not_finite_are_found():
+    (finding,) = foci.check(distances).failing
+    assert finding.reason == "of zeros, gradients are NaN or infinite."
+
+
+@pytest.mark.slow
+def test_nothing_is_printed_beside_the_report(capfd):
+    assert foci.check(lambda query, key: dots(query, key) * (2 if query.sum() > 0 else 1)).failing[-1].law == NAMES[-1]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_every_law_can_fail():

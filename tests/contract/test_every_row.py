@@ -30,6 +30,11 @@ def test_forward_changes_nothing_on_the_module(name):
 
 
 @pytest.mark.parametrize("name", EVERY_CASE)
+def test_zeros_equal_vectors_and_large_numbers_stay_finite(name):
+    laws.numbers_stay_finite(subject(name))
+
+
+@pytest.mark.parametrize("name", EVERY_CASE)
 def test_state_dict_round_trip(name):
     module, other = make(name), foci.build(name.partition("/")[0], **arguments(name)).eval()
     other.load_state_dict(module.state_dict())

@@ -6,9 +6,11 @@ The same laws hold for all mechanisms of the catalog (tests/contract).
 from __future__ import annotations
 
 import copy
+import io
+import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,6 +216,21 @@ def parameters_are_trained(subject: Subject) -> None:
         raise Broken(f"no gradient reaches {', '.join(unused)}.")
 
 
+def numbers_stay_finite(subject: Subject) -> None:
+    """Zeros, queries that equal their keys, and large numbers give finite results and gradients."""
+    module, inputs = subject.make(), subject.inputs()
+    for what, change in (("zeros", torch.zeros_like), ("equal vectors", torch.ones_like), ("large numbers", _enlarged)):
+        changed = Inputs(tuple(change(one) for one in inputs.tensors), inputs.masks, inputs.valid)
+        for number, one in enumerate(results_and_gradients(module, changed)):
+            if not one.isfinite().all():
+                kind = "numbers" if number < len(numbers(call(module, changed))) else "gradients"
+                raise Broken(f"of {what}, {kind} are NaN or infinite.")
+
+
+def _enlarged(tensor: Tensor) -> Tensor:
+    return tensor * 100
+
+
 def half_precision_is_near(subject: Subject) -> None:
     """In bfloat16 the output has that dtype and is near that of float32."""
     module, inputs = subject.make(torch.bfloat16), subject.inputs(torch.bfloat16)
@@ -332,9 +349,15 @@ def _refuse_samples(subject: Subject) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    """Keep back torch's warnings and the program that a failed export prints: the report says what failed."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 FIRST = Law(
@@ -373,6 +396,11 @@ LAWS = (
         "every parameter is trained",
         parameters_are_trained,
         "Use it in forward, or remove it; what is not trained is a buffer.",
+    ),
+    Law(
+        "zeros, equal vectors and large numbers stay finite",
+        numbers_stay_finite,
+        "Subtract the largest score before exp, and add a small number in sqrt, log and before a division by a norm.",
     ),
     Law(
         "bfloat16 is near float32",
