@@ -43,7 +43,7 @@ def entropy(weights: Array) -> Float[ndarray, "... L"]:
         >>> entropy([[1.0, 0.0], [0.5, 0.5]]).round(3).tolist()
         [0.0, 0.693]
     """
-    return row_entropy(_as_weights("entropy", weights))
+    return row_entropy(as_weights("entropy", weights))
 
 
 def coverage(weights: Array) -> Float[ndarray, "... S"]:
@@ -53,7 +53,7 @@ def coverage(weights: Array) -> Float[ndarray, "... S"]:
         >>> coverage([[0.75, 0.25, 0.0], [0.5, 0.5, 0.0]]).tolist()
         [1.25, 0.75, 0.0]
     """
-    covered: ndarray = _as_weights("coverage", weights).sum(axis=-2)
+    covered: ndarray = as_weights("coverage", weights).sum(axis=-2)
     return covered
 
 
@@ -66,7 +66,7 @@ def monotonicity(weights: Array) -> Float[ndarray, "..."]:
         >>> float(monotonicity([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
         0.5
     """
-    array = _as_weights("monotonicity", weights)
+    array = as_weights("monotonicity", weights)
     shares = np.ones(array.shape[:-2])
     for index in np.ndindex(shares.shape):
         shares[index] = _monotone_share(array[index])
@@ -91,7 +91,7 @@ def movement(weights: Array) -> Movement:
         >>> movement([[1.0, 0.0], [0.75, 0.25], [0.0, 1.0]])
         Movement(variation=0.5, changed=0.5)
     """
-    array = _as_weights("movement", weights)
+    array = as_weights("movement", weights)
     if array.ndim != 2:
         raise ShapeError(
             f"movement: weights has shape {array.shape}, expected (row, column). Take the mean over heads."
@@ -114,7 +114,7 @@ def diagonality(weights: Array) -> float:
         >>> round(diagonality(np.eye(5)), 9), diagonality(np.full((5, 7), 1 / 7))
         (1.0, 0.0)
     """
-    array = _as_weights("diagonality", weights)
+    array = as_weights("diagonality", weights)
     total = array.sum(axis=-1)
     rows = np.flatnonzero(total > 0)
     if len(rows) < 3:
@@ -135,7 +135,7 @@ def distance(weights: Array) -> Float[ndarray, "... L"]:
         >>> distance([[1.0, 0.0, 0.0], [0.5, 0.0, 0.5], [1.0, 0.0, 0.0]]).tolist()
         [0.0, 1.0, 2.0]
     """
-    array = _as_weights("distance", weights)
+    array = as_weights("distance", weights)
     rows, columns = array.shape[-2:]
     own = np.arange(rows) * ((columns - 1) / (rows - 1) if rows > 1 else 0.0)
     apart = np.abs(np.arange(columns) - own[:, None])
@@ -154,7 +154,7 @@ def head_agreement(weights: Array) -> Float[ndarray, "H H"]:
         >>> head_agreement([[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]]).tolist()
         [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    array = _as_weights("head_agreement", weights)
+    array = as_weights("head_agreement", weights)
     if array.ndim != 3:
         raise ShapeError(f"head_agreement: weights has shape {array.shape}, expected (head, row, column).")
     heads = array.shape[0]
@@ -180,7 +180,7 @@ def rollout(layers: Array, *, residual: float = 0.5) -> Float[ndarray, "N L L"]:
         >>> rollout([[[0.0, 1.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]])[-1].tolist()
         [[0.5, 0.5], [0.25, 0.75]]
     """
-    array = _as_weights("rollout", layers)
+    array = as_weights("rollout", layers)
     if array.ndim not in (3, 4) or array.shape[-1] != array.shape[-2]:
         raise ShapeError(f"rollout: layers has shape {array.shape}, expected (layer, L, L) or (layer, head, L, L).")
     if not 0.0 <= residual <= 1.0:
@@ -219,7 +219,7 @@ def links(weights: Array, *, threshold: float | None = None) -> Links:
         >>> format_pharaoh([links([[0.1, 0.9], [0.6, 0.4]])])
         '0-1 1-0'
     """
-    array = _as_weights("links", weights)
+    array = as_weights("links", weights)
     if array.ndim != 2:
         raise ShapeError(f"links: weights has shape {array.shape}, expected (row, column). Take the mean over heads.")
     if threshold is None:
@@ -358,7 +358,8 @@ def _as_numbers(owner: str, values: Array) -> ndarray:
     return array
 
 
-def _as_weights(owner: str, weights: Array) -> ndarray:
+def as_weights(owner: str, weights: Array) -> ndarray:
+    """Return weights ``(…, L, S)`` as an array of float64; ``owner`` is who says what is wrong with them."""
     array = _as_numbers(owner, weights)
     if array.ndim < 2:
         raise ShapeError(f"{owner}: weights has shape {array.shape}, expected (…, row, column).")

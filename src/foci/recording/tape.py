@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from foci.errors import ConfigError, UnknownNameError, unknown_name
+from foci.recording.head_search import HeadRanking, Positions, Searched, Wanted, search
 from foci.recording.missed import Calls
 from foci.recording.projections import Projected, Projections
 from foci.recording.torch_calls import Flow
@@ -92,6 +95,59 @@ class Recording(Mapping[str, Weights]):
         weights = entry.read().dense().detach()
         return self._projections.of(entry.path, call, weights.unsqueeze(1) if weights.dim() == 3 else weights)
 
+    def heads(
+        self,
+        query: Wanted,
+        key: Wanted,
+        tokens: Sequence[str] | None = None,
+        sources: Sequence[str] | None = None,
+        *,
+        row: int = 0,
+        top: int | None = 10,
+    ) -> HeadRanking:
+        """Return the heads that read one word from another, ranked by their weight.
+
+        Args:
+            query: what reads: a position; a word, at any of its positions, of which the one with the largest weight
+                counts; or a word and which of its positions, ``("it", 1)``.
+            key: what is read, likewise.
+            tokens: what stands at each position, which words need. Searched are the attentions with as many rows.
+            sources: of cross-attention what stands at each position that is read. Default: the tokens.
+            row: which entry of the batch.
+            top: how many heads; None for all.
+
+        Example:
+            >>> import torch, foci
+            >>> attention = foci.build("multi_head", model_dim=4, num_heads=2)
+            >>> with foci.record(attention) as tape:
+            ...     output = attention(torch.zeros(1, 3, 4), torch.zeros(1, 3, 4))
+            >>> tape.heads("it", "animal", ["the", "animal", "it"])
+            .  head 0   0.33  2 → 1
+            .  head 1   0.33  2 → 1
+        """
+        if tokens is None and not (isinstance(query, int) and isinstance(key, int)):
+            raise ConfigError(
+                f"Recording.heads: {query!r} and {key!r} are words, and no tokens were given. Give what stands at each "
+                "position: tokens=[…]; or give positions."
+            )
+        sources = tokens if sources is None else sources
+        searched = []
+        for path, weights in self.items():
+            sizes = weights.shape[-2:]
+            if len(weights.shape) in (3, 4) and all(
+                given is None or len(given) == size for given, size in zip((tokens, sources), sizes)
+            ):
+                labels = [given or [""] * size for given, size in zip((tokens, sources), sizes)]
+                heads = range(weights.shape[1] if len(weights.shape) == 4 else 1)
+                searched.append(Searched(path, heads, functools.partial(_rows, weights, row), *labels))
+        if not searched:
+            shapes = sorted({tuple(weights.shape) for weights in self.values()})
+            raise ConfigError(
+                f"Recording.heads: there are {len(tokens or ())} tokens and {len(sources or ())} sources, expected "
+                f"as many as weights have rows and columns: {shapes}. Give a label for each row and column."
+            )
+        return search("Recording.heads", searched, query, key, top)
+
     def __getitem__(self, key: str | tuple[str, int]) -> Weights:
         path, number = key if isinstance(key, tuple) else _split(key)
         calls = self._entries_of(path)
@@ -165,6 +221,12 @@ class Recording(Mapping[str, Weights]):
     def _drop(self, entry: Entry) -> None:
         self._entries.remove(entry)
         self._by_paths = None
+
+
+def _rows(weights: Weights, row: int, at: Positions) -> Tensor:
+    """Return some rows ``(H, n, S)`` of an entry of the batch."""
+    found = weights.rows(torch.tensor(at))[row].detach()
+    return found if found.dim() == 3 else found.unsqueeze(0)
 
 
 def _spelled(path: str) -> str:

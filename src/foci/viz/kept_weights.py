@@ -148,6 +148,10 @@ class TracedAttention:
         total /= max(len(chosen), 1)
         return total
 
+    def rows(self, rows: Sequence[int]) -> NDArray[np.float32]:
+        """Some rows of each head, ``(H, n, S)``."""
+        return np.stack([self.dense(head)[list(rows)] for head in range(self.heads)])
+
     def entropy(self) -> NDArray[np.float32]:
         """The entropy of each head's rows in nats, ``(H, L)``; exact, also where weights were left out."""
         if isinstance(self.weights, TopWeights):

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from foci.errors import ConfigError, DataError, ShapeError, unknown_name
 from foci.mechanisms.pool.hierarchical import HierarchicalWeights
+from foci.recording.head_search import HeadRanking, Searched, Wanted, search
 from foci.recording.tape import ROOT
 from foci.viz.axis import KINDS, Axis
 from foci.viz.given_weights import Given, axes_by_size, axes_of_map, by_name, entry, is_map, joined
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from foci.recording import Recording
+    from foci.viz.head_roles import HeadRoles
 
 __all__ = ["BUDGET", "KINDS", "Axis", "TopWeights", "Trace", "TracedAttention"]
 
@@ -264,6 +266,38 @@ class Trace:
         chosen = self.cross_attentions() if name is None else [self.attention(name)]
         mean: NDArray[np.float32] = np.mean([attention.dense() for attention in chosen], axis=0)
         return mean
+
+    def heads(self, query: Wanted, key: Wanted, *, top: int | None = 10) -> HeadRanking:
+        """Return the heads that read one word from another, ranked by their weight.
+
+        Args:
+            query: what reads: a position; a word, at any of its positions, of which the one with the largest weight
+                counts; or a word and which of its positions, ``("it", 1)``. A word may be several pieces.
+            key: what is read, likewise.
+            top: how many heads; None for all.
+
+        Example:
+            >>> Trace.from_arrays([[[0.1, 0.9], [0.5, 0.5]], [[0.6, 0.4], [0, 1]]], ["cat", "it"]).heads("it", "cat")
+            attention  head 0   0.50  1 → 0
+            attention  head 1   0.00  1 → 0
+        """
+        searched = (
+            Searched(
+                one.name,
+                one.head_numbers,
+                one.rows,
+                self.axes[one.target].labels,
+                self.axes[one.source].labels,
+            )
+            for one in self.attentions.values()
+        )
+        return search("Trace.heads", searched, query, key, top)
+
+    def head_roles(self) -> HeadRoles:
+        """Return what each head does: previous token, duplicates, induction, by position, sink; or nothing clear."""
+        from foci.viz.head_roles import head_roles
+
+        return head_roles(self)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write ``path.json`` (labels and metadata) and ``path.safetensors`` (numbers); returns the former's path."""
