@@ -194,6 +194,18 @@ def test_what_a_trace_says_cannot_steer_the_terminal(tmp_path, capsys):
     assert "a^[[31m b" in out
 
 
+def test_words_are_joined_and_positions_hidden(tmp_path, capsys):
+    pieces = ["<s>", "▁hou", "ses", "▁red"]
+    trace = Trace.from_arrays(np.full((4, 4), 0.25), pieces)
+    trace.save(tmp_path / "t")
+    assert main(["show", str(tmp_path / "t"), "--hide", "special,red", "--words", "--view", "ranked"]) == 0
+    out = capsys.readouterr().out
+    assert out == printed(trace.hide("▁red", special=True).join_words(), view="ranked")
+    assert out.splitlines() == ["attention · 50% of the weight hidden · source ← source", "houses ← houses 100 %"]
+    assert "no sinks in this trace" in failed(capsys, tmp_path / "t", "--hide", "sinks")
+    assert "Did you mean 'ses'" in failed(capsys, tmp_path / "t", "--hide", "special,sess")
+
+
 # ---- mistakes
 
 

@@ -44,6 +44,12 @@ _FLAGS = [
     Flag("save", "Write the trace itself (.json, with a .safetensors beside it), to show it again later.", Path),
     Flag("layers", "Keep these layers alone, such as 0,2-4: files of large models become smaller."),
     Flag("heads", "Keep these heads alone, such as 0,2-4."),
+    Flag("words", "Join the pieces of words: weights on them are summed, those of pieces that read averaged.", bool),
+    Flag(
+        "hide",
+        "Leave positions out and scale the rest: special (such as <s>), sinks (what nearly every row reads), or tokens "
+        "by their labels; several with commas.",
+    ),
     Flag("attention", "Which attention, by its name. Default: that between source and target in the last layer."),
     Flag("head", "Which head, zero-based. Default: the mean of all."),
     Flag(
@@ -135,10 +141,19 @@ def _head(given: Given) -> int | None:
 
 
 def _traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[Trace], bool]:
-    """Return the traces, with the layers and heads that were asked for, and whether they are of several inputs."""
+    """Return the traces, with the layers, heads and positions asked for, and whether they are of several inputs."""
     layers, heads = _numbers(given, "layers"), _numbers(given, "heads")
+    hidden = [part.strip() for part in given.get("hide", "").split(",") if part.strip()]
+    kinds = {kind: kind in hidden for kind in ("special", "sinks")}
+    tokens = [part for part in hidden if part not in kinds]
     traces, several = _all_traces(what, given)
-    return (trace.select(layers=layers, heads=heads) for trace in traces), several
+
+    def changed(trace: Trace) -> Trace:
+        trace = trace.hide(*tokens, **kinds) if hidden else trace
+        trace = trace.join_words() if "words" in given else trace
+        return trace.select(layers=layers, heads=heads)
+
+    return (changed(trace) for trace in traces), several
 
 
 def _numbers(given: Given, name: str) -> list[int] | None:

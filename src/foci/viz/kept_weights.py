@@ -62,6 +62,7 @@ class TracedAttention:
         selected: which heads of the model these are, if not all; see `Trace.select`.
         extras: further maps ``(L, S)`` by name, such as "gradient" for attention × gradient.
         derived: whether it was computed from a prediction, as the alignment of CTC is, and not by the model itself.
+        hidden: the share of each row that lay on positions since hidden, ``(H, L)``; see `Trace.hide`.
     """
 
     name: str
@@ -71,6 +72,7 @@ class TracedAttention:
     selected: tuple[int, ...] | None = None
     extras: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     derived: bool = False
+    hidden: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         kept = self.weights.values if isinstance(self.weights, TopWeights) else self.weights
@@ -82,6 +84,10 @@ class TracedAttention:
         if self.selected is not None and len(self.selected) != self.heads:
             raise ShapeError(
                 f"TracedAttention: selected names {len(self.selected)} heads, but {self.name!r} has {self.heads}."
+            )
+        if self.hidden is not None and self.hidden.shape != self.shape[:2]:
+            raise ShapeError(
+                f"TracedAttention: hidden of {self.name!r} has shape {self.hidden.shape}, expected {self.shape[:2]}."
             )
         for name, extra in self.extras.items():
             if extra.shape != self.shape[1:] or extra.dtype != np.float32:
@@ -164,7 +170,8 @@ class TracedAttention:
         places = [place for place, number in enumerate(self.head_numbers) if number in heads]
         weights = self.weights
         kept = weights.part(places) if isinstance(weights, TopWeights) else weights[places]
-        return replace(self, weights=kept, selected=tuple(self.head_numbers[place] for place in places))
+        hidden = None if self.hidden is None else self.hidden[places]
+        return replace(self, weights=kept, selected=tuple(self.head_numbers[place] for place in places), hidden=hidden)
 
 
 def compact(

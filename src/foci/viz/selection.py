@@ -77,3 +77,11 @@ class Selection:
         if self.attention.heads > 1:
             notes.append(f"mean of {self.attention.heads} heads" if self.head is None else f"head {self.head}")
         return [note for note in notes if note]
+
+    @property
+    def hidden_note(self) -> str:
+        """How much weight lay on positions that were hidden; empty if none were."""
+        if self.attention.hidden is None:
+            return ""
+        share = np.mean(self.attention.hidden if self.head is None else self.attention.hidden[self.head])
+        return f"{share:.0%} of the weight hidden"

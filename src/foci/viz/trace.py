@@ -362,6 +362,47 @@ class Trace:
             raise ConfigError(f"Trace.select: layers is {list(layers or ())}, but there are only {known}.")
         return replace(self, attentions=kept)
 
+    def join_words(self) -> Trace:
+        """Return the trace with a position for each word instead of each of its pieces.
+
+        The weights on the pieces of a word are summed, and those of the pieces that read are averaged. Words are known
+        from the axes (`Axis.words`), or else from the marks of pieces: ▁, Ġ, ## and bytes.
+
+        Example:
+            >>> pieces = Trace.from_arrays([[0.5, 0.2, 0.3], [0.4, 0.4, 0.2], [0.1, 0.1, 0.8]], ["▁hou", "ses", "▁red"])
+            >>> words = pieces.join_words()
+            >>> words.axes["source"].labels, words.alignment().round(2).tolist()
+            (('houses', 'red'), [[0.75, 0.25], [0.20000000298023224, 0.800000011920929]])
+        """
+        from foci.viz import regrouped
+
+        return regrouped.join_words(self)
+
+    def hide(self, *tokens: str, special: bool = False, sinks: bool = False) -> Trace:
+        """Return the trace without some positions, and what remains of each row scaled to its former sum.
+
+        The share that lay on them is `TracedAttention.hidden`, and every view says it. Regions of a picture and frames
+        of a recording stay in their places, with a weight of 0.
+
+        Args:
+            tokens: labels of what is hidden.
+            special: whether special tokens are, such as <s> and [SEP].
+            sinks: whether positions are that nearly every row reads, whatever it is about; often the first.
+
+        Raises:
+            ConfigError: there is nothing to hide, or nothing would be left.
+
+        Example:
+            >>> trace = Trace.from_arrays([[0.6, 0.3, 0.1]], ["<s>", "das", "Haus"], ["house"]).hide(special=True)
+            >>> trace.axes["source"].labels, trace.alignment().round(2).tolist()
+            (('das', 'Haus'), [[0.75, 0.25]])
+            >>> trace.attention("attention").hidden.round(2).tolist()
+            [[0.6000000238418579]]
+        """
+        from foci.viz import regrouped
+
+        return regrouped.hide(self, special=special, sinks=sinks, tokens=tokens)
+
     def save_html(
         self,
         path: str | os.PathLike[str],

@@ -25,7 +25,7 @@ from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 
 FORMAT = "foci.trace"
 VERSION = 2
-_PLAIN = ("kind", "labels", "title", "grid", "seconds", "sentences", "marks", "rate", "start")
+_PLAIN = ("kind", "labels", "title", "grid", "seconds", "sentences", "marks", "rate", "start", "words", "special")
 _PICTURES = ("image", "spectrogram", "sound")
 _PARTS = ("values", "indices", "rest", "entropy")
 
@@ -52,6 +52,8 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
             entries[-1]["heads"] = attention.selected
         if attention.derived:
             entries[-1]["derived"] = True
+        if attention.hidden is not None:
+            tensors[f"attention.{number}.hidden"] = np.ascontiguousarray(attention.hidden)
         tensors |= {f"attention.{number}.extra.{name}": extra for name, extra in attention.extras.items()}
     numbers = _safetensors().save(tensors)
     text = {
@@ -126,7 +128,14 @@ def _assemble(text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Trace:
         begins = f"attention.{number}.extra."
         extras = {name.removeprefix(begins): tensor for name, tensor in tensors.items() if name.startswith(begins)}
         attentions[entry["name"]] = TracedAttention(
-            entry["name"], entry["source"], entry["target"], weights, selected, extras, bool(entry.get("derived"))
+            entry["name"],
+            entry["source"],
+            entry["target"],
+            weights,
+            selected,
+            extras,
+            bool(entry.get("derived")),
+            tensors.get(f"attention.{number}.hidden"),
         )
     return Trace(axes, attentions, text["text"], text["metadata"])
 

@@ -52,18 +52,21 @@ def plot(
     """
     target = None if path is None else canvas.check_path("plot", path)
     style = FigureStyle(width, scale, gamma)
-    chosen = choose(Selection(trace, options.get("name"), options.get("head")), view)
+    selection = Selection(trace, options.get("name"), options.get("head"))
+    chosen = choose(selection, view)
     known = list(signature(chosen.figure).parameters)[2:]
     for option in options:
         if option not in known:
             name = chosen.__name__.rpartition(".")[2]
             raise ConfigError(f"plot: view {name!r} has no option {option!r}. It has: {', '.join(known) or 'none'}.")
-    title = title or trace.text
+    title, note = title or trace.text, selection.hidden_note
     with canvas.drawing([title, *_texts(trace)], style) as style:
         figure: canvas.Figure = chosen.figure(trace, style, **options)
-        if title:
+        if title or note:
             size = style.size + 2
-            written = wrapped(style.text(title, canvas.LONGEST_TITLE), figure.get_figwidth() - 0.1, size)
+            above = [style.text(title, canvas.LONGEST_TITLE)] if title else []
+            lines_above = [wrapped(text, figure.get_figwidth() - 0.1, size) for text in [*above, *filter(None, [note])]]
+            written = "\n".join(lines_above)
             if figure.get_layout_engine() is None:  # it has left room for a title, at the top however tall it is
                 figure.suptitle(written, fontsize=size, y=1 - 0.05 / figure.get_figheight(), va="top")
             else:

@@ -56,7 +56,8 @@ def heading(selection: Selection) -> str:
     attention = selection.attention
     names = ", ".join(shown(one.name) for one in selection.attentions)
     target, source = selection.target.title or attention.target, selection.source.title or attention.source
-    return cut(" · ".join([names, *selection.notes, f"{shown(target)} ← {shown(source)}"]), selection.screen.columns)
+    notes = [*selection.notes, *filter(None, [selection.hidden_note])]
+    return cut(" · ".join([names, *notes, f"{shown(target)} ← {shown(source)}"]), selection.screen.columns)
 
 
 def with_notes(selection: Selection, lines: list[str]) -> list[str]:
