@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 import foci
 import foci_cli
 from foci.data.audio.files import Sound, write_sound
+from foci.data.audio.speech_detector import SpeechDetector
 from foci.data.builtin.morse import sound_of
 from foci.data.tokenizer import Tokenizer
 from foci.decoding import Hypothesis
@@ -398,6 +401,37 @@ def test_noise_tones_and_silence_have_no_transcript(run, tmp_path, capsys):
     shown = capsys.readouterr()
     assert shown.out.strip() in ("", f"{paths[0]}\t")
     assert "no speech was found" in shown.err
+
+
+def test_other_sounds_than_those_of_training_have_no_transcript(run, tmp_path):
+    """The detector of the run is asked; what it was fitted to is tested in tests/data/audio/test_speech_detector.py."""
+    assert run.assets.detector.bins == run.config.features.bins
+    assert len(run.assets.detector.weights) == 12
+    detector = run.assets.detector._replace(weights=(0.0,) * 12, bias=2.0)
+    sure = foci.load(run.path)
+    sure.assets = replace(run.assets, detector=detector)
+    (message,) = run.predict(["morse:SOS"])
+    (found,) = sure.predict(["morse:SOS"])
+    assert message.details["no_speech"] < 0.5
+    assert (found.output, found.details["no_speech"]) == ("", pytest.approx(1 / (1 + np.exp(-2)), abs=1e-3))
+    assert "no speech was found: the sound does not change as speech in training does" in found.details["notes"][0]
+    with pytest.raises(ValueError, match="not complete"):
+        replace(run.assets, detector=detector._replace(mean=())).check()
+
+
+def test_runs_of_before_and_of_feature_files_have_no_detector(run, tmp_path):
+    older = tmp_path / "older"
+    shutil.copytree(run.path, older)
+    (older / "detector.json").unlink()
+    assert foci.load(older).assets.detector == SpeechDetector.empty()
+    lines = []
+    for number in range(6):
+        np.save(tmp_path / f"{number}.npy", np.random.default_rng(number).normal(size=(40, 3)).astype(np.float32))
+        lines.append(json.dumps({"audio": f"{number}.npy", "text": "E"}) + "\n")
+    manifest = tmp_path / "a.jsonl"
+    manifest.write_text("".join(lines), encoding="utf-8")
+    data = {"path": str(manifest), "valid": str(manifest), "test": str(manifest)}
+    assert trained(tmp_path / "run", data=data, training__max_steps=1).assets.detector == SpeechDetector.empty()
 
 
 def test_a_higher_rate_and_n_best(run, tmp_path):

@@ -250,6 +250,12 @@ _SYLLABLE = 150.0
 """Milliseconds over which features are averaged before they are compared: noise differs from frame to frame only."""
 
 
+def without_silence(features: Float[ndarray, "T F"]) -> Float[ndarray, "T F"]:
+    """Return the features, none of them more than 40 decibels below its loudest moment."""
+    kept: ndarray = np.maximum(features, features.max(axis=0) - _QUIETEST).astype(np.float64)
+    return kept
+
+
 def activity(features: Float[ndarray, "T F"], hop_ms: float) -> float:
     """Return how much features change in the time of a syllable: near 0 for noise, tones and silence of any loudness.
 
@@ -263,6 +269,6 @@ def activity(features: Float[ndarray, "T F"], hop_ms: float) -> float:
     if not len(features):
         return 0.0
     width = min(len(features), max(1, round(_SYLLABLE / hop_ms)))
-    kept = np.maximum(features, features.max(axis=0) - _QUIETEST).astype(np.float64)
+    kept = without_silence(features)
     sums = np.concatenate([np.zeros((1, kept.shape[1])), kept.cumsum(axis=0)])
     return float(np.sqrt(((sums[width:] - sums[:-width]) / width).var(axis=0).mean()))

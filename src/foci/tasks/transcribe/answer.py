@@ -177,7 +177,7 @@ def prediction_of(
         where = "" if len(segments) == 1 else f" in {silent} of {len(segments)} segments"
         notes = [
             *notes,
-            f"no speech was found{where}: the sound is steadier than speech in training (no-speech score up to "
+            f"no speech was found{where}: the sound does not change as speech in training does (no-speech score up to "
             f"{max(segment.no_speech for segment in segments):.2f}, no_speech_threshold is "
             f"{options.no_speech_threshold:g})",
         ]

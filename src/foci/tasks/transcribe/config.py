@@ -224,7 +224,7 @@ class TranscriptSearchOptions:
     """Longer recordings are cut at silences into segments of at most this many seconds. Default: those are cut that are
     longer than every training utterance, into segments of usual length, since attention often fails on longer ones."""
     no_speech_threshold: Annotated[float, Ge(0), Le(1)] = 0.75
-    """Sounds with a higher no-speech score have no transcript: steady ones, such as noise, tones and silence. With 1
+    """Sounds with a higher no-speech score have no transcript: noise, tones, silence, most beeps, some music. With 1
     everything is transcribed."""
     batch_frames: Annotated[int, Ge(1)] = 16_000
     """Frames that are read at once, padding included."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from foci.data.audio.augment import at_speed, frames_at_speed
 from foci.data.audio.features import FEATURE_ENDINGS, FilterBank, Statistics, activity, read_features, with_deltas
 from foci.data.audio.files import AudioError, Sound, Utterance, check_audible, file_size, read_header, stream_sound
 from foci.data.audio.resample import resample_blocks
+from foci.data.audio.speech_detector import SpeechDetector
 from foci.data.batching import Indices, Sequences, TokenBatches, Work
 from foci.data.builtin import morse
 from foci.data.tokenizer import BOS, EOS, Tokenizer
@@ -331,17 +332,27 @@ class SpeechAssets(Assets):
     """Frames that nine of ten utterances do not exceed."""
     least_activity: float
     """What 99 of 100 utterances exceed in activity (`foci.data.audio.features.activity`)."""
+    detector: SpeechDetector = field(default_factory=SpeechDetector.empty)
+    """Tells the utterances from other sounds; has no weights where features were read from files."""
 
     @classmethod
-    def from_features(cls, tokenizer: Tokenizer, features: list[ndarray], hop_ms: float) -> SpeechAssets:
-        """Return what is kept of utterances with these features, ``(frame, feature)`` each."""
+    def from_features(
+        cls, tokenizer: Tokenizer, features: list[ndarray], hop_ms: float, bank: FilterBank | None = None
+    ) -> SpeechAssets:
+        """Return what is kept of utterances with these features, ``(frame, feature)`` each, computed by ``bank``."""
         frames = [len(one) for one in features]
         least = float(np.quantile([activity(one, hop_ms) for one in features], 0.01))
-        return cls(tokenizer, Statistics.fit(features), max(frames), int(np.quantile(frames, 0.9)), least)
+        detector = SpeechDetector.empty() if bank is None else SpeechDetector.fit(features, bank)
+        return cls(tokenizer, Statistics.fit(features), max(frames), int(np.quantile(frames, 0.9)), least, detector)
 
     def no_speech(self, features: Float[ndarray, "T F"], hop_ms: float) -> float:
-        """Return from 0 to 1 how much steadier a sound is than the steadiest hundredth of the training utterances."""
-        return 1 - min(activity(features, hop_ms) / self.least_activity, 1.0) if self.least_activity > 0 else 0.0
+        """Return from 0 to 1 how sure it is that a sound is none of speech.
+
+        It is how much steadier than the steadiest hundredth of the training utterances the sound is, or the probability
+        of the detector, whichever is larger.
+        """
+        steady = 1 - min(activity(features, hop_ms) / self.least_activity, 1.0) if self.least_activity > 0 else 0.0
+        return max(steady, self.detector(features))
 
     @property
     def input_dim(self) -> int:
@@ -357,3 +368,4 @@ class SpeechAssets(Assets):
             raise ValueError("its durations are not in order")
         if not 0 <= self.least_activity < math.inf:
             raise ValueError("its least activity is negative or not finite")
+        self.detector.check()

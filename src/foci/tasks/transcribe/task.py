@@ -48,6 +48,7 @@ from foci.tasks.transcribe.data import (
     SpeechReader,
     compute_features,
     filter_bank,
+    is_feature_file,
     usable_utterances,
 )
 from foci.tasks.transcribe.reader import beside_manifest, read_manifest, usual_columns
@@ -171,7 +172,9 @@ class Transcribe(FileTask):
             f"{len(tokenizer):,} tokens ({self.config.tokenizer.kind}); {read.features[0].shape[1]} features per "
             f"frame, {seconds / 60:.1f} minutes to train on"
         )
-        return SpeechAssets.from_features(tokenizer, read.features, self.config.features.hop_ms)
+        heard = not any(is_feature_file(one.audio) for one in read.utterances)
+        bank = self.reader.bank if heard else None
+        return SpeechAssets.from_features(tokenizer, read.features, self.config.features.hop_ms, bank)
 
     def model(self, assets: SpeechAssets) -> nn.Module:
         """Build the model for these features and tokens."""
