@@ -13,7 +13,7 @@ PACKAGE = ROOT / "src" / "foci"
 LIMITS = ("PLR0912", "PLR0913", "PLR0915")
 """ruff's limits on the branches, arguments and statements of a function."""
 
-WITHOUT_TESTS = 166
+WITHOUT_TESTS = 164
 """Modules without a mirrored file of tests. Lower it when there are fewer; it must not rise."""
 MOST_MODULES = 20
 """Modules of a folder; more of them need rooms."""

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from foci.errors import ConfigError, ShapeError
-from foci.metrics.attention import rollout
 from foci.viz import compare
-from foci.viz.rollouts import rollouts
 from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 
 
@@ -72,27 +70,6 @@ def test_selected_heads_and_further_maps_are_saved(tmp_path):
 def test_further_maps_must_have_the_shape_of_the_weights():
     with pytest.raises(ShapeError, match=r"'gradient' of 'x' has shape \(4, 3\).*expected \(3, 4\)"):
         TracedAttention("x", "s", "t", random_weights(1, 3, 4), extras={"gradient": random_weights(4, 3)})
-
-
-def test_rollouts_are_of_whole_stacks_of_self_attention():
-    weights = random_weights(3, 2, 5, 5)
-    axes = {"source": Axis.from_tokens(labels(5)), "target": Axis.from_tokens(labels(4))}
-    encoder = {
-        f"encoder.{layer}.self": TracedAttention(f"encoder.{layer}.self", "source", "source", weights[layer])
-        for layer in (2, 0, 1)
-    }
-    cross = {
-        f"decoder.{layer}.cross": TracedAttention(f"decoder.{layer}.cross", "source", "target", weights[layer][:, :4])
-        for layer in range(2)
-    }
-    trace = Trace(axes, encoder | cross)
-    found = rollouts(trace)
-    assert sorted(found) == [f"encoder.{layer}.self" for layer in range(3)]
-    for layer, expected in enumerate(rollout(weights)):
-        np.testing.assert_allclose(found[f"encoder.{layer}.self"], expected, rtol=1e-5)
-    assert rollouts(trace.select(layers=[1, 2])) == {}  # what lies below them is not known
-    assert rollouts(trace.select(heads=[0])) == {}
-    assert rollouts(trace.select(layers=[0])) == {}
 
 
 def test_a_page_of_some_heads_is_smaller(tmp_path):

@@ -123,8 +123,7 @@ def _rollout(tape: Recording, keys: Sequence[str], streams: Sequence[Streams]) -
 def _gradient_maps(tape: Recording, keys: Sequence[str], streams: Sequence[Streams]) -> list[Tensor]:
     found, lacking = [], []
     for key in keys:
-        path, _, call = key.partition("#")
-        gradient = tape.gradient(path, int(call or 0))
+        gradient = tape.gradient(key)
         if gradient is None:
             lacking.append(key)
         else:
@@ -144,8 +143,7 @@ def _chefer(tape: Recording, keys: Sequence[str], streams: Sequence[Streams]) ->
 def _norms(tape: Recording, keys: Sequence[str], streams: Sequence[Streams]) -> list[Tensor]:
     found = []
     for key in keys:
-        path, _, call = key.partition("#")
-        found.append(norms(_heads_first(tape[key].dense()), tape.projected(path, int(call or 0))))
+        found.append(norms(_heads_first(tape[key].dense()), tape.projected(key)))
     return found
 
 

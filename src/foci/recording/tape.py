@@ -80,8 +80,13 @@ class Recording(Mapping[str, Weights]):
         that of the output times the values. None if the block was opened without ``gradients``, if `backward` has not
         reached the call, or if a fused call has dropped weights out.
         """
-        flow = self._entries_of(path)[call].flow
+        flow = self._entry(path, call).flow
         return None if flow is None else flow.gradient()
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether it was recorded with ``values=True``."""
+        return self._projections is not None
 
     def projected(self, path: str, call: int = 0) -> Projected:
         """Return the values ``(B, H, S, K)`` that a call read, and the output projection they went through, by head.
@@ -89,11 +94,12 @@ class Recording(Mapping[str, Weights]):
         Raises:
             ConfigError: the block was opened without ``values``, or they cannot be known.
         """
-        entry = self._entries_of(path)[call]
+        entry = self._entry(path, call)
         if self._projections is None:
             raise ConfigError("Recording.projected: values were not kept. Record with foci.record(model, values=True).")
         weights = entry.read().dense().detach()
-        return self._projections.of(entry.path, call, weights.unsqueeze(1) if weights.dim() == 3 else weights)
+        number = [id(one) for one in self._entries_of(entry.path)].index(id(entry))
+        return self._projections.of(entry.path, number, weights.unsqueeze(1) if weights.dim() == 3 else weights)
 
     def heads(
         self,
@@ -149,11 +155,7 @@ class Recording(Mapping[str, Weights]):
         return search("Recording.heads", searched, query, key, top)
 
     def __getitem__(self, key: str | tuple[str, int]) -> Weights:
-        path, number = key if isinstance(key, tuple) else _split(key)
-        calls = self._entries_of(path)
-        if not -len(calls) <= number < len(calls):
-            raise UnknownNameError(f"unknown call {number} of {path!r}. Its calls are 0 to {len(calls) - 1}.")
-        return calls[number].read()
+        return self._entry(*(key if isinstance(key, tuple) else (key, 0))).read()
 
     def __iter__(self) -> Iterator[str]:
         counts: dict[str, int] = {}
@@ -199,6 +201,14 @@ class Recording(Mapping[str, Weights]):
             for entry in self._entries:
                 self._by_paths.setdefault(entry.path, []).append(entry)
         return self._by_paths
+
+    def _entry(self, path: str, call: int) -> Entry:
+        """Return a call by its path and number, or by its key, "path#2"."""
+        path, number = (path, call) if call else _split(path)
+        calls = self._entries_of(path)
+        if not -len(calls) <= number < len(calls):
+            raise UnknownNameError(f"unknown call {number} of {path!r}. Its calls are 0 to {len(calls) - 1}.")
+        return calls[number]
 
     def _entries_of(self, path: str) -> list[Entry]:
         entries = self._by_path().get(_spelled(path))

@@ -73,7 +73,9 @@ class Selection:
     @property
     def notes(self) -> list[str]:
         """What else could have been shown: other layers, single heads."""
-        notes = [self.trace.default_note] if self.name is None else []
+        notes = [self.trace.measure] if "relevance" in self.trace.metadata else []
+        if self.name is None:
+            notes.append(self.trace.default_note)
         if self.attention.heads > 1:
             notes.append(f"mean of {self.attention.heads} heads" if self.head is None else f"head {self.head}")
         return [note for note in notes if note]

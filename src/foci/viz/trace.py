@@ -46,6 +46,15 @@ __all__ = ["BUDGET", "KINDS", "Axis", "TopWeights", "Trace", "TracedAttention"]
 COPIED, P_GEN = "copied", "p_gen"
 """The attention that holds what was copied from where, and the label of the produced words' marks."""
 
+MEASURES = {
+    "rollout": "rollout",
+    "gradient": "attention × gradient",
+    "chefer": "relevance (Chefer)",
+    "norms": "norm of weighted values",
+    "value_zeroing": "value zeroing",
+}
+"""What the relevances of `Trace.relevance` are called."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
@@ -206,10 +215,10 @@ class Trace:
         not there yet at a step (a decoder reading its own growing output) has weight 0. A memory's ``path:read`` and
         ``path:write`` have one row a step. Of a hierarchical pool there is the document, not each level on its own.
 
-        Where the tape has gradients (``foci.record(model, gradients=True)``, and `backward` was called), each attention
-        gets a further map, "gradient": attention × gradient.
+        Where the tape has gradients (``foci.record(model, gradients=True)``, and `backward` was called), or values
+        (``values=True``), each attention has further maps, of `relevance`.
         """
-        from foci.viz.gradients import with_gradients
+        from foci.viz.relevance import with_relevance
 
         tape.check_not_empty("Trace.from_tape")
         handles = {path: joined(path, tape.calls(path)) for path in tape.paths}
@@ -217,7 +226,7 @@ class Trace:
         for pool in levels:  # its own pools have one row a sentence of the batch
             for part in ("word_pool", "sentence_pool"):
                 handles.pop(part if pool == ROOT else f"{pool}.{part}", None)
-        return with_gradients(cls.from_handles(handles, axes, axes_of, **options), tape, options.get("row", 0))
+        return with_relevance(cls.from_handles(handles, axes, axes_of, **options), tape, options.get("row", 0))
 
     def attention(self, name: str) -> TracedAttention:
         """One attention by its name; an unknown name lists the near ones."""
@@ -248,6 +257,12 @@ class Trace:
         return [one for one in across if (one.layer, one.source, one.target) == same]
 
     @property
+    def measure(self) -> str:
+        """What the numbers are: weights, or which relevance."""
+        method = str(self.metadata.get("relevance", ""))
+        return MEASURES.get(method, method) or "weight"
+
+    @property
     def default_note(self) -> str:
         """A note for views that show one of several attentions because none was named; empty if there is no other."""
         shown = self.cross_attentions()[0]
@@ -266,6 +281,23 @@ class Trace:
         chosen = self.cross_attentions() if name is None else [self.attention(name)]
         mean: NDArray[np.float32] = np.mean([attention.dense() for attention in chosen], axis=0)
         return mean
+
+    def relevance(self, method: str = "chefer") -> Trace:
+        """Return a trace with relevance instead of the weights, each row scaled to add up to 1.
+
+        Args:
+            method: "rollout" (of a stack of self-attention; from the weights alone); of tapes with gradients "gradient"
+                (attention × gradient) and "chefer" (through all layers); of tapes with values "norms".
+
+        Example:
+            >>> weights = [[[0.0, 1.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]]
+            >>> trace = Trace.from_arrays([[one] for one in weights], ["a", "b"])
+            >>> trace.relevance("rollout").attention("attention.1").dense().tolist()
+            [[0.5, 0.5], [0.25, 0.75]]
+        """
+        from foci.viz.relevance import relevance
+
+        return relevance(self, method)
 
     def heads(self, query: Wanted, key: Wanted, *, top: int | None = 10) -> HeadRanking:
         """Return the heads that read one word from another, ranked by their weight.

@@ -31,7 +31,7 @@ from foci.metrics.attention import row_entropy
 from foci.viz.colors import STOPS
 from foci.viz.labels import shown
 from foci.viz.page.offline import is_static, offline_page
-from foci.viz.rollouts import rollouts
+from foci.viz.relevance import rollouts
 from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 from foci.viz.views import load, views_of
 

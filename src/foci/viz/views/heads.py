@@ -36,7 +36,7 @@ def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> 
     labels = Labels.from_axes(
         rows,
         columns,
-        style.title("weight"),
+        style.title(trace.measure),
         panels=panels + [""] * (len(stack) - len(panels)),
         lines=[one.name if one.layer is None else f"layer {one.layer}" for one in layers] if several else None,
         hatched=canvas.meaning_of_zero(layers),

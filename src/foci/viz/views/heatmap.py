@@ -21,7 +21,7 @@ def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, hea
     labels = Labels.from_axes(
         selection.target,
         selection.source,
-        style.title("weight"),
+        style.title(trace.measure),
         panels=[about] if about else None,
         hatched=canvas.meaning_of_zero([selection.attention]),
     )

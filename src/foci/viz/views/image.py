@@ -104,7 +104,7 @@ def figure(
     if layer is not None:
         solid = ScalarMappable(layer.norm, layer.cmap)
         bar = drawn.colorbar(solid, ax=list(grid.flat), fraction=0.03, aspect=25)
-        bar.set_label(style.title("weight"))
+        bar.set_label(style.title(trace.measure))
         bar.outline.set(edgecolor="#c8c8c8", linewidth=0.5)
     if words is None and len(target) > _MOST:
         drawn.supxlabel(f"the first {_MOST} of {len(target)} words", fontsize=style.size)

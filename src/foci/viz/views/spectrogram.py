@@ -68,7 +68,7 @@ def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, hea
     axes.spines[:].set(color="#c8c8c8", linewidth=0.5)
     axes.set_ylabel(style.text(target.title))
     axes.set_xlabel(f"{style.text(source.title)} (seconds)" if source.seconds else style.text(source.title))
-    said = canvas.scale_label(style.title("weight"), canvas.meaning_of_zero([attention]), weights)
+    said = canvas.scale_label(style.title(trace.measure), canvas.meaning_of_zero([attention]), weights)
     if width <= canvas.COLUMN:
         bar = drawn.colorbar(heat, ax=[above, axes], location="bottom", fraction=0.05, aspect=20)
         bar.set_label(wrapped(said, 0.8 * width, style.size))
