@@ -62,9 +62,11 @@ def test_missed_names_what_looks_like_attention_and_why_it_has_no_weights():
             super().__init__()
             self.seen, self.state, self.kernel = Nested(), MambaMixer(), SelfAttention()
             self.unread, self.idle, self.mixer = UnreadAttention(), SelfAttention(), Mixer()
+            self.gated = SelfAttention()
+            self.gated.gate = Mixer()
 
         def forward(self, x: Tensor) -> None:
-            for module in (self.seen, self.state, self.kernel, self.unread, self.mixer):
+            for module in (self.seen, self.state, self.kernel, self.unread, self.mixer, self.gated):
                 module(x)
 
     model = Two()
@@ -76,6 +78,7 @@ def test_missed_names_what_looks_like_attention_and_why_it_has_no_weights():
         "unread": "its softmax was not multiplied with values in a way that is recognized",
         "idle": "it was not called in the block",
         "mixer": "no attention weights: recurrent state",
+        "gated": "no attention weights: recurrent state",
     }
     assert repr(tape).splitlines() == [
         "Recording of 1 attention",

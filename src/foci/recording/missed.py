@@ -58,9 +58,12 @@ class Calls:
     def watch(self, module: nn.Module, path: str) -> None:
         """Take note of a module of the model."""
         name = self.classes[path] = getattr(module, "original_name", type(module).__name__)
-        parameters = dict(module.named_parameters(recurse=False))
-        if not _PARTS.search(name) and (_RECURRENT.search(name) or not _DECAYS.isdisjoint(parameters)):
+        if _RECURRENT.search(name) and not _PARTS.search(name):
             self.recurrent.add(path)
+        elif not _DECAYS.isdisjoint(dict(module.named_parameters(recurse=False))) and not _PARTS.search(name):
+            # A gate may hold them for the attention that it is a part of.
+            outer = _ATTENTION.search(self.classes.get(_parent(path), ""))
+            self.recurrent.add(_parent(path) if outer else path)
         if isinstance(module, torch.jit.ScriptModule):
             self.scripts.add(path)
 
