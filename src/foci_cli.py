@@ -31,6 +31,7 @@ GROUPS = {
         "train": ("foci.cli.train:main", "Train a model on your data."),
         "evaluate": ("foci.cli.evaluate:main", "Compute the metrics of a run on data it was not trained on."),
         "predict": ("foci.cli.predict:main", "Predict with a run: translate, classify, …"),
+        "align": ("foci.cli.align:main", "Align the words of sentence pairs by the attention of a translation run."),
     },
     "See": {
         "show": (
@@ -49,7 +50,7 @@ GROUPS = {
 
 COMMANDS = {name: row for commands in GROUPS.values() for name, row in commands.items()}
 
-OWN_ARGUMENTS = ("demo", "train", "evaluate", "predict", "show", "compare")
+OWN_ARGUMENTS = ("demo", "train", "evaluate", "predict", "align", "show", "compare")
 """Commands whose options depend on the task or the run that is named: they parse their own arguments."""
 
 HELP = """Attention mechanisms, the models built on them, and views of what they attend to.

@@ -43,6 +43,8 @@ from foci.errors import ConfigError, DataError, check_positive
 
 Columns = tuple[int | str, int | str]
 """The columns of a table by two numbers from 0 or two names of its first line, or two fields of JSON objects."""
+NO_PARTNER = "line without a partner"
+"""The kind of fault of two files with different numbers of lines."""
 _TABS = (".tsv", ".txt")
 _EXPECTED = "a .tsv, .txt (tabs), .csv or .jsonl file (also .gz, .xz), or a second file with the other side"
 
@@ -88,7 +90,7 @@ class AlignedFiles:
             f"no such line in {shorter}: it has {number - 1} lines, {longer.name} has {number - 1 + extra}. "
             "Line n of one file must translate line n of the other."
         )
-        return Fault(longer, number, "line without a partner", reason)
+        return Fault(longer, number, NO_PARTNER, reason)
 
 
 class TableFile:

@@ -1,10 +1,11 @@
-"""Metrics, one file per family: attention weights, labels, spans, calibration, text overlap."""
+"""Metrics, one file per family: attention weights, word alignments, labels, spans, calibration, text overlap."""
 
 from typing import TYPE_CHECKING
 
 from foci.lazy import attach
 
 __all__ = [
+    "alignments",
     "attention",
     "boxes",
     "calibration",
@@ -22,6 +23,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from foci.metrics import (
+        alignments,
         attention,
         boxes,
         calibration,

@@ -193,6 +193,28 @@ class Predictor:
         evaluation = task.evaluate(self.model, self.assets, examples, chosen, progress or (lambda done: None))
         return replace(evaluation, notes={**evaluation.notes, "checkpoint": self.checkpoint, **seen})
 
+    def align(self, pairs: Iterable[Any], *, options: Any = None, progress: Progress | None = None) -> list[Any]:
+        """Align the words of sentence pairs by attention, the target given; for runs of translation.
+
+        Args:
+            pairs: a list of ``(source, target)``, or of mappings with these fields.
+            options: `foci.tasks.translate.config.AlignOptions`, or a mapping with some of their names.
+            progress: called with the number of pairs that were just done.
+
+        Returns:
+            A `foci.tasks.translate.aligning.WordAlignment` for each pair: links and weights from word to word. For both
+            directions see `foci.tasks.translate.aligning.align_both`.
+        """
+        kind, fields = self.task.AlignOptions, (*self.task.inputs, *self.task.targets)
+        if kind is None:
+            raise ConfigError(f"align: the run is one of {self.task.name}, expected one of translate.")
+        names = [field.name for field in fields]
+        single = isinstance(pairs, str | Mapping)  # which is an error
+        given = pairs if single else (dict(zip(names, one)) if type(one) in (tuple, list) else one for one in pairs)
+        records = [self.task.normal(record) for record in as_records("align", given, fields)]
+        chosen = as_options(kind, options, "align")
+        return self.task.align(self.model, self.assets, records, chosen, progress or (lambda done: None))
+
     def held_out(self, log: Log = silent) -> held_out.HeldOut:
         """Return the examples that training held out: those to evaluate on, or else those it validated with.
 

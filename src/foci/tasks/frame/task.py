@@ -148,6 +148,8 @@ class Task(ABC):
     """A frozen dataclass: the options of `predict`, each with a default."""
     EvaluateOptions: ClassVar[type[Any]]
     """The same for `evaluate`."""
+    AlignOptions: ClassVar[type[Any] | None] = None
+    """The same for `align`; None of a task without two texts whose words could be aligned."""
     Assets: ClassVar[type[Any]]
     """What a run keeps of its training data: a subclass of `foci.tasks.frame.assets.Assets`."""
     inputs: ClassVar[tuple[Field, ...]]
@@ -298,6 +300,12 @@ class Task(ABC):
         self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, progress: Progress
     ) -> Evaluation:
         """Return the metrics of records that have targets."""
+
+    def align(
+        self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, progress: Progress
+    ) -> list[Any]:
+        """Return the alignment of the words of each record; of a task that has ``AlignOptions``."""
+        raise NotImplementedError
 
     def stream(
         self, model: nn.Module, assets: Any, record: Record, options: Any

@@ -163,3 +163,22 @@ class TranslateEvaluateOptions(SearchOptions):
     tokenize: str | None = None
     """sacrebleu's tokenizer (13a, zh, char, ja-mecab, …). Default: by the language of the translations
     (data.languages), or else by the script of the references."""
+
+
+@settings
+class AlignOptions:
+    """Which weights are read as an alignment of words, and how."""
+
+    attention: str | None = None
+    """The attention to the source by its name, such as decoder.0.cross. Default: the only one, or of several that of
+    the layer before the last; with a run of the other direction the one that agrees most."""
+    head: Annotated[int, Ge(0)] | None = None
+    """The head, zero-based. Default: the mean of all; with a run of the other direction what agrees most."""
+    shift: bool = False
+    """Read the step after a word, whose state has read the word, instead of the step that predicts it."""
+    method: Literal["weights", "gradient"] = "weights"
+    """weights, or gradient: weights × gradient of the log-probability of the target, where that is above 0."""
+    threshold: Annotated[float, Gt(0), Lt(1)] | None = None
+    """Link all words whose weight is above this. Default: each target word to the source word of its largest weight."""
+    batch_tokens: Annotated[int, Ge(1)] = 2048
+    """Tokens per batch, padding included."""

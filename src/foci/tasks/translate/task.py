@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from foci.data import UNK, Pair, PairExamples, Sequences, StreamBatches, TokenBatches, Tokenizer, open_corpus
 from foci.data.batching import Batch
 from foci.data.copy_ids import CopyExamples, CopyIds, SourceRow
-from foci.data.pairs import Corpus, check, read_pairs
+from foci.data.lines import Fault
+from foci.data.pairs import NO_PARTNER, Corpus, check, read_pairs
 from foci.data.splits import pair_key, place_of, text_key
 from foci.errors import ConfigError, DataError
 from foci.layers.token_loss import TokenLoss
@@ -36,6 +37,8 @@ from foci.tasks.frame.task import (
     Suited,
     token_axes,
 )
+from foci.tasks.translate import config as configs
+from foci.tasks.translate.aligning import AlignmentReader, WordAlignment
 from foci.tasks.translate.config import LANGUAGES, DataConfig, TranslateConfig, TranslateEvaluateOptions
 from foci.training.objective import Batches, Loss
 
@@ -65,6 +68,7 @@ class Translate(Seq2SeqTask):
     Config: ClassVar[type[Any]] = TranslateConfig
     Options: ClassVar[type[Any]] = SearchOptions
     EvaluateOptions: ClassVar[type[Any]] = TranslateEvaluateOptions
+    AlignOptions: ClassVar[type[Any] | None] = configs.AlignOptions
     Assets: ClassVar[type[Any]] = Tokenizers
     inputs: ClassVar[tuple[Field, ...]] = (Field("source", "sentence"),)
     targets: ClassVar[tuple[Field, ...]] = (Field("target", "sentence"),)
@@ -284,6 +288,31 @@ class Translate(Seq2SeqTask):
         built_in = f"built-in phrases ({data.languages or LANGUAGES}: dates, amounts, units and lists)"
         pieces = assets.source_tokenizer.pieces
         return [unknown_note("tokens", unknown, len(encoding.ids), pieces, data.path or built_in)]
+
+    def align(
+        self,
+        model: nn.Module,
+        assets: Tokenizers,
+        records: Sequence[Record],
+        options: configs.AlignOptions,
+        progress: Progress,
+    ) -> list[WordAlignment]:
+        """Return the word alignment of each pair, by the attention to the source."""
+        return AlignmentReader(self, model, assets, options).align(records, progress)
+
+    def pair_entries(self, paths: Sequence[str]) -> list[Pair | Fault]:
+        """Return every line of two aligned files, or of one with both sides, as a pair or as a Fault.
+
+        Raises:
+            DataError: the files have different numbers of lines.
+        """
+        if len(paths) > 2:
+            raise ConfigError(f"got {len(paths)} files, expected a file of sources and one of targets, or one of both.")
+        entries = list(self._open(*paths).entries())
+        for entry in entries:
+            if isinstance(entry, Fault) and entry.kind == NO_PARTNER:
+                raise DataError(str(entry))
+        return entries
 
     def evaluate(
         self,
