@@ -63,7 +63,7 @@ def build(
     norm_epsilon: float = 1e-06, score: DotScoreName | Score = "scaled_dot", scale: float | None = None,
     score_cap: float | None = None, normalize: NormalizerName | Normalizer = "softmax", sink: SinkName | None = None,
     gate: GateName | None = None, dropout: float = 0.0, keep_weights: bool = False, bias: bool = True,
-    output_bias: bool | None = None
+    output_bias: bool | None = None, focus: Focus | None = None, after: Stage | None = None
 ) -> MultiHeadAttention: ...
 @overload
 def build(

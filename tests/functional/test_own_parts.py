@@ -134,3 +134,49 @@ def test_in_transforms_and_on_no_device_nothing_is_looked_at():
     torch.testing.assert_close(found, want)
     meta = foci.attend(Q.to("meta"), K.to("meta"), K.to("meta"), MASK.to("meta"), normalize=lambda s, m: shares(s, m))
     assert meta.output.shape == want.shape
+
+
+def near(query, key):
+    return -(query.unsqueeze(-2) - key.unsqueeze(-3)).abs().mean(dim=-1)
+
+
+def every_other(query, key):
+    return (torch.arange(key.shape[-2]) % 2 == 0).expand(*(1,) * (key.dim() - 1), -1)
+
+
+def shifted(query, attended):
+    return attended._replace(output=attended.output + 1)
+
+
+@pytest.mark.parametrize(
+    "further", [{}, {"causal": True}, {"window": (2, 3)}, {"score": dots}, {"normalize": "entmax15"}]
+)
+@pytest.mark.parametrize("heads", [slice(None), 0], ids=["heads", "one head"])
+def test_a_focus_and_a_stage_are_a_mask_a_bias_and_a_line_after(heads, further):
+    query, key = Q[:, heads], K[:, heads]
+    mask = MASK.unsqueeze(1) if query.dim() == 4 else MASK
+    closed = foci.attend(query, key, key, mask & every_other(query, key), **further)
+    found = foci.attend(query, key, key, mask, focus=every_other, after=shifted, **further)
+    torch.testing.assert_close(found.weights.dense(), closed.weights.dense())
+    dead = found.weights.dense().sum(dim=-1, keepdim=True) == 0
+    assert dead.any()
+    torch.testing.assert_close(found.output, (closed.output + 1).masked_fill(dead, 0.0))
+    bias = torch.randn(1, *(1,) * (query.dim() - 3), 5, 11)
+    expected = foci.attend(query, key, key, mask, bias=bias + near(query, key), **further)
+    found = foci.attend(query, key, key, mask, bias=bias, focus=near, **further)
+    torch.testing.assert_close(found.output, expected.output)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"focus": "causal"}, "focus is a str, expected a name, or .*protocol foci.mechanisms.parts.Focus"),
+        ({"focus": lambda query: query}, "focus <lambda>: it takes .*protocol foci.mechanisms.parts.Focus"),
+        ({"focus": lambda query, key: None}, "focus <lambda>: it returned a NoneType"),
+        ({"after": nn.Identity()}, "after Identity: it takes .*protocol foci.mechanisms.parts.Stage"),
+        ({"after": lambda query, attended: attended.output}, "attend: after: it returned a Tensor"),
+    ],
+)
+def test_what_is_no_focus_or_stage_is_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        foci.attend(Q, K, K, **options)

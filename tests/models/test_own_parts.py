@@ -59,6 +59,17 @@ def halved(query, attended):
     return attended._replace(output=attended.output / 2)
 
 
+class Gate(nn.Module):
+    """A stage with parameters."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.layer = nn.Linear(size, size)
+
+    def forward(self, query, attended):
+        return attended._replace(output=attended.output * torch.sigmoid(self.layer(query)))
+
+
 OWN = {"score": Dots(), "normalize": Sink()}
 DECODERS = {
     "recurrent": RecurrentDecoderOptions(embedding_dim=3, hidden_dim=7),
@@ -70,12 +81,12 @@ DECODERS = {
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_decoder_reads_with_parts_of_ones_own_step_by_step(name):
-    further = {} if name == "transformer" else {"focus": first_three, "after": halved}
-    decoder = build_decoder(13, 6, DECODERS[name], AttentionOptions(**OWN, **further)).eval()
+    options = AttentionOptions(**OWN, focus=first_three, after=halved)
+    decoder = build_decoder(13, 6, DECODERS[name], options).eval()
     predicted = decoder(ENCODED, TARGET)
     weights = next(weights for path, weights in predicted.attentions.items() if path.endswith("cross")).dense()
     assert (weights.sum(dim=-1) < 1).all()
-    assert further == {} or (weights[..., 3:] == 0).all()
+    assert (weights[..., 3:] == 0).all()
     memory, state = decoder.start(ENCODED)
     for number, token in enumerate(TARGET.unbind(dim=1)):
         logits, state, _ = decoder.step(token, memory, state)
@@ -84,6 +95,53 @@ def test_a_decoder_reads_with_parts_of_ones_own_step_by_step(name):
     own = {path: one.grad for path, one in decoder.named_parameters() if path.endswith(("factor", "normalize.score"))}
     assert len(own) == {"transformer": 8}.get(name, 1)
     assert all(gradient is not None for gradient in own.values())
+
+
+@pytest.mark.parametrize("num_heads", [None, 2])
+def test_a_focus_and_a_stage_of_heads_are_those_of_one_head(num_heads):
+    options = AttentionOptions(num_heads=num_heads, focus=first_three, after=halved)
+    attention, query, key = build_attention(6, 6, options), torch.randn(2, 3, 6), torch.randn(2, 5, 6)
+    read = attention(query, key)
+    assert (read.weights.dense()[..., 3:] == 0).all()
+    attention.after = None
+    torch.testing.assert_close(attention(query, key).output, read.output * 2)
+
+
+def test_self_attention_takes_them():
+    sizes = {"model_dim": 6, "num_heads": 2, "hidden_dim": 7, "num_layers": 2}
+    encoder = build_text_encoder(13, TransformerTextEncoderOptions(**sizes, focus=first_three, after=Gate(6))).eval()
+    tokens = torch.tensor([[5, 6, 7, 8, 9]])
+    encoded = encoder(tokens, tokens > 0)
+    assert all((weights.dense()[..., 3:] == 0).all() for weights in encoded.attentions.values())
+    assert len({id(one) for one in encoder.modules() if isinstance(one, Gate)}) == 2
+    gated = TransformerDecoderOptions(**sizes, after=Gate(6))
+    decoder = build_decoder(13, 6, gated, AttentionOptions(focus=first_three, after=Gate(6))).eval()
+    predicted = decoder(ENCODED, TARGET)
+    memory, state = decoder.start(ENCODED)
+    for number, token in enumerate(TARGET.unbind(dim=1)):
+        logits, state, _ = decoder.step(token, memory, state)
+        torch.testing.assert_close(logits, predicted.logits[:, number], atol=1e-5, rtol=1e-5)
+    predicted.logits.sum().backward()
+    assert all(one.layer.weight.grad is not None for one in decoder.modules() if isinstance(one, Gate))
+
+
+@pytest.mark.parametrize("where", ["self", "cross"])
+def test_functions_are_used_in_the_fast_steps_of_a_decoder(where):
+    own = {"after": halved} if where == "self" else {}
+    source = AttentionOptions() if own else AttentionOptions(focus=first_three)
+    options = TransformerDecoderOptions(model_dim=6, num_heads=2, hidden_dim=7, num_layers=2, **own)
+    decoder = build_decoder(13, 6, options, source).eval()
+    with torch.no_grad():
+        predicted = decoder(ENCODED, TARGET)
+        memory, state = decoder.start(ENCODED)
+        for number, token in enumerate(TARGET.unbind(dim=1)):
+            logits, state, _ = decoder.step(token, memory, state)
+            torch.testing.assert_close(logits, predicted.logits[:, number], atol=1e-5, rtol=1e-5)
+
+
+def test_a_focus_of_the_self_attention_of_a_decoder_is_refused():
+    with pytest.raises(ConfigError, match="TransformerDecoderOptions: focus is .*keeps its past as projected keys"):
+        TransformerDecoderOptions(model_dim=6, num_heads=2, focus=first_three)
 
 
 def test_every_attention_has_a_copy():
@@ -116,8 +174,8 @@ def test_heads_and_hops_take_them(num_heads):
         ({"normalize": nn.Softmax(-1)}, r"normalizer Softmax: .*protocol foci.mechanisms.parts.Normalizer"),
         ({"focus": lambda query: None}, r"focus <lambda>: .*protocol foci.mechanisms.parts.Focus"),
         ({"after": nn.Identity()}, r"after Identity: .*protocol foci.mechanisms.parts.Stage"),
-        ({"num_heads": 2, "focus": first_three}, "no stage after reading with several heads"),
-        ({"num_heads": 2, "after": halved}, "no stage after reading with several heads"),
+        ({"num_heads": 2, "focus": "local_m", "radius": 1}, "focus 'global' or of your own, with several heads"),
+        ({"num_heads": 2, "score": "additive"}, "score of .* or of your own, .*with several heads"),
         ({"expectation_share": 0.5, "normalize": "sample", "after": halved}, "after is .* has no effect here"),
     ],
 )

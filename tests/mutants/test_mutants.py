@@ -271,8 +271,8 @@ MUTANTS = {
     # --- mechanisms
     "additive: score vector dropped": Mutant(
         "TanhScore.compare",
-        "additive(_1, _2, _3, *__)",
-        "additive(_1, _2, _3.detach() * 0 + 1, *__)",
+        "additive_scores(_1, _2, _3, *__)",
+        "additive_scores(_1, _2, _3.detach() * 0 + 1, *__)",
         f"{DEFINED}[additive-none-fused]",
     ),
     "gradients taken through other inputs": Mutant(

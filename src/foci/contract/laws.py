@@ -273,7 +273,7 @@ def small_sizes_work(subject: Subject) -> None:
 def heads_are_read_alike(subject: Subject) -> None:
     """In `foci.attend` with heads, which multi-head attention uses, each head gives what it gives alone."""
     if subject.kind not in ("score", "normalizer"):
-        raise NotTried("multi-head attention has no such part.")
+        raise NotTried("it sees query and key before the heads are parted.")
     _refuse_samples(subject)
     part = copy.deepcopy(subject.part)
     option: dict[str, Any] = {"normalize" if subject.kind == "normalizer" else "score": part}

@@ -25,7 +25,17 @@ from foci.functional import scores as score_functions
 from foci.functional.kernels.banded import attend_band
 from foci.functional.kernels.softmax_rows import FusedSoftmax
 from foci.functional.normalize import sigmoid, softmax
-from foci.functional.own_parts import OwnNormalizer, OwnScore, own_scores, own_weights
+from foci.functional.own_parts import (
+    OwnFocus,
+    OwnNormalizer,
+    OwnScore,
+    OwnStage,
+    name_of,
+    own_limits,
+    own_scores,
+    own_stage,
+    own_weights,
+)
 from foci.functional.positions import alibi_bias
 from foci.functional.sample import Drawn, best, categorical, gumbel, hard
 from foci.functional.sparse import entmax15, sparsemax
@@ -86,6 +96,8 @@ def attend(
     causal: bool = False,
     score: DotScoreName | OwnScore = "scaled_dot",
     normalize: NormalizerName | OwnNormalizer = "softmax",
+    focus: OwnFocus | None = None,
+    after: OwnStage | None = None,
     window: Window | None = None,
     dropout: float = 0.0,
 ) -> AttentionOutput:
@@ -101,6 +113,8 @@ def attend(
         score: "dot", "scaled_dot", "cosine", or a function or module ``(query, key) -> scores (…, L, S)``.
         normalize: "softmax", "sigmoid", "sparsemax", "entmax15", "hard", "sample" or "gumbel", or a function or module
             ``(scores, mask) -> weights`` (or `foci.functional.sample.Drawn`).
+        focus: a function or module ``(query, key) -> mask or bias``, which holds along with both.
+        after: a function or module ``(query, attended) -> attended``, a stage after reading.
         window: attend to at most ``(left, right)`` keys before and after a query's own.
         dropout: the share of weights dropped; pass 0 outside of training. The handle has the weights before dropout.
 
@@ -123,12 +137,20 @@ def attend(
     mask, bias = mask_and_bias(mask, bias, scores_shape(query, key), query.device)
     cleared = clear_unreadable(key, mask)
     key, value = cleared, cleared if value is key else clear_unreadable(value, mask)
+    if focus is not None:
+        mask, bias = limited_by(focus, query, key, mask, bias, scores_shape(query, key))
     dots = _as_dots(score, query, key)
     if dots is not None and normalize == "softmax":
-        return attend_dots(*dots[:2], value, mask, scale=dots[2], bias=bias, window=window, dropout=dropout)
-    scores = own_scores(score, query, key) if dots is None else score_functions.scaled_dot(*dots)  # type: ignore[arg-type]
-    how = normalizer(normalize)
-    return attend_scores(scores, value, mask, bias=bias, window=window, normalize=how, dropout=dropout)
+        attended = attend_dots(*dots[:2], value, mask, scale=dots[2], bias=bias, window=window, dropout=dropout)
+    else:
+        scores = own_scores(score, query, key) if dots is None else score_functions.scaled_dot(*dots)  # type: ignore[arg-type]
+        how = normalizer(normalize)
+        attended = attend_scores(scores, value, mask, bias=bias, window=window, normalize=how, dropout=dropout)
+    if after is None:
+        return attended
+    allowed = combine(mask, window, attended.weights.shape, query.device)
+    dead = None if allowed is None else ~allowed.any(dim=-1, keepdim=True)
+    return own_stage("attend", after, query, attended, dead)
 
 
 def attend_scores(
@@ -314,6 +336,32 @@ def mask_and_bias(
         return mask, None
     closed = check_bias(bias, shape, owner) == -torch.inf
     return ~closed if mask is None else mask & ~closed, bias.masked_fill(closed, 0.0)
+
+
+Limits = tuple[Tensor | None, Tensor | None]
+"""A mask and a bias, of the scores' rank; None for what there is not."""
+
+
+def both_limits(these: Limits, those: Limits) -> Limits:
+    """Return the mask and the bias of both."""
+    (mask, bias), (other_mask, other_bias) = these, those
+    if mask is not None and other_mask is not None:
+        mask = mask & other_mask
+    if bias is not None and other_bias is not None:
+        bias = bias + other_bias
+    return other_mask if mask is None else mask, other_bias if bias is None else bias
+
+
+def limited_by(
+    focus: OwnFocus, query: Tensor, key: Tensor, mask: Tensor | None, bias: Tensor | None, shape: torch.Size
+) -> Limits:
+    """Return mask and bias, both of the scores' rank, along with those of a focus of one's own."""
+    found, more = own_limits(focus, query, key)
+    if more is not None:
+        more = more.to(query.dtype)
+        more = more.unsqueeze(1) if len(shape) == 4 and more.dim() == 3 else more
+    owner = f"focus {name_of(focus)}"
+    return both_limits(mask_and_bias(found, more, shape, query.device, owner=owner), (mask, bias))
 
 
 def close_by_bias(

@@ -1,7 +1,9 @@
-"""A score and a normalizer of one's own, and what is checked of them.
+"""Parts of one's own, and what is checked of them.
 
-    scores  = score(query, key)           query (…, L, D), key (…, S, Dk), scores (…, L, S)
-    weights = normalize(scores, mask)     mask as in `foci.masks`, or None; (weights, log-probability) if it samples
+    scores   = score(query, key)           query (…, L, D), key (…, S, Dk), scores (…, L, S)
+    limits   = focus(query, key)           a mask as in `foci.masks`, or a bias: numbers for the scores
+    weights  = normalize(scores, mask)     mask, or None; (weights, log-probability) if it samples
+    attended = after(query, attended)      an AttentionOutput
 
 That an object can be called like this is checked where it is passed, what it returns at its first call, once: types,
 shapes, dtypes, and that no weight falls on a masked position. Nothing is checked while a program is traced.
@@ -34,6 +36,12 @@ OwnScore = Callable[[Tensor, Tensor], Tensor]
 
 OwnNormalizer = Callable[[Tensor, Tensor | None], Tensor | tuple[Tensor, Tensor | None] | Drawn]
 """``(scores, mask) -> weights``; one that samples may also return their log-probability, or `Drawn`."""
+
+OwnFocus = Callable[[Tensor, Tensor], Tensor]
+"""``(query, key) -> mask or bias``."""
+
+OwnStage = Callable[[Tensor, AttentionOutput], AttentionOutput]
+"""``(query, attended) -> attended``."""
 
 _PROTOCOLS = {"score": "Score", "normalizer": "Normalizer", "focus": "Focus", "after": "Stage"}
 """The protocols of `foci.mechanisms.parts`, by what messages call a part."""
@@ -74,6 +82,40 @@ def own_weights(
         for one in sampled
     )
     return (weights, log_prob) if not probabilities else Drawn(weights, log_prob, probabilities[0])  # type: ignore[arg-type]
+
+
+def own_limits(
+    focus: OwnFocus, query: Float[Tensor, "... L D"], key: Float[Tensor, "... S Dk"]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the mask of a focus of one's own, or its bias."""
+    if is_first_call(focus, "limits", query, key):
+        check_takes("focus", focus, "query", "key")
+        mark_checked(focus, "limits")
+    found: object = focus(query, key)
+    if not isinstance(found, Tensor):
+        raise ConfigError(
+            f"focus {name_of(focus)}: it returned a {type(found).__name__}, expected a boolean mask or a bias of "
+            "numbers, (batch, query, key), where an axis of size 1 broadcasts."
+        )
+    return (None, found) if found.is_floating_point() else (found, None)
+
+
+def own_stage(
+    owner: str,
+    after: OwnStage,
+    query: Float[Tensor, "... L D"],
+    attended: AttentionOutput,
+    dead: Bool[Tensor, "... L 1"] | None,
+) -> AttentionOutput:
+    """Return the result of a stage of one's own; by the mask rule it is 0 for queries that may read nothing."""
+    first = is_first_call(after, "attended", query)
+    if first:
+        check_takes("after", after, "query", "attended")
+    found = after(query, attended)
+    if first:
+        check_attended(f"{owner}: after", found, attended.weights.shape, rows=attended.output.shape[:-1])
+        mark_checked(after, "attended")
+    return found if dead is None else found._replace(output=found.output.masked_fill(dead, 0.0))
 
 
 def _returned_by(normalize: OwnNormalizer, scores: Tensor, mask: Tensor | None) -> tuple[Any, Any] | Drawn:
@@ -180,8 +222,22 @@ def check_returned(
         )
 
 
-def check_attended(owner: str, attended: object, shape: torch.Size, value_dim: int | None = None) -> None:
-    """Raise unless this is the result of a read with scores of this shape ``(B, L, S)``."""
+def check_attended(
+    owner: str,
+    attended: object,
+    shape: torch.Size,
+    value_dim: int | None = None,
+    rows: torch.Size | None = None,
+) -> None:
+    """Raise unless this is the result of a read with scores of this shape.
+
+    Args:
+        owner: who returned it, for messages.
+        attended: what was returned.
+        shape: of the scores, ``(…, L, S)``.
+        value_dim: features of the output. Default: any number.
+        rows: the axes of the output before the features. Default: those of the scores, ``(…, L)``.
+    """
     if not isinstance(attended, AttentionOutput):
         raise ConfigError(
             f"{owner}: it returned a {type(attended).__name__}, expected a foci.AttentionOutput. Return "
@@ -194,7 +250,7 @@ def check_attended(owner: str, attended: object, shape: torch.Size, value_dim: i
             "expected a torch.Tensor and foci.Weights. Make these with foci.Weights.from_tensor(weights)."
         )
     features = "feature" if value_dim is None else value_dim
-    check_shape(owner, "the returned output", output, *shape[:2], features)
+    check_shape(owner, "the returned output", output, *(shape[:-1] if rows is None else rows), features)
     if weights.shape != shape:
         raise ShapeError(f"{owner}: the returned weights have shape {tuple(weights.shape)}, expected {tuple(shape)}.")
 

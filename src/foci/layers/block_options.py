@@ -43,6 +43,10 @@ class BlockOptions(HeadOptions):
     """Score function of self-attention."""
     normalize: NormalizerName | OwnPart = "softmax"
     """Normalizer of self-attention."""
+    focus: OwnPart | None = None
+    """Focus of self-attention, of one's own, for encoders."""
+    after: OwnPart | None = None
+    """Stage after reading of self-attention, such as a gate."""
     window: tuple[int, int] | None = None
     """Positions before and after its own that self-attention covers, (left, right). Default: all positions."""
     global_every: int | None = None

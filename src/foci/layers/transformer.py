@@ -32,7 +32,7 @@ from foci.layers.several_heads import HeadOptions
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.cache import KeyValueCache
 from foci.mechanisms.heads.multi_head import ProjectedMemory
-from foci.mechanisms.parts import Normalizer, Score
+from foci.mechanisms.parts import Focus, Normalizer, Score, Stage
 from foci.names import DotScoreName, NormalizerName, RelativeName
 from foci.outputs import AttentionOutput
 from foci.weights import Weights
@@ -49,6 +49,8 @@ def self_attention(block: BlockOptions, *, causal: bool = False) -> MultiHeadAtt
         window=block.window,
         rotary=block.rotary if block.positions == "rotary" else False,
         alibi=block.positions == "alibi",
+        focus=own_copy(block.focus),
+        after=own_copy(block.after),
         relative=block.positions if block.positions in get_args(RelativeName) else None,
     )
 
@@ -179,6 +181,8 @@ class DecoderLayer(nn.Module):
         score: score of the attention to the source.
         normalize: normalizer of the attention to the source.
         heads: further options of the attention to the source.
+        focus: focus of the attention to the source, of one's own.
+        after: stage after reading of the attention to the source.
 
     Example:
         >>> import torch
@@ -196,13 +200,17 @@ class DecoderLayer(nn.Module):
         score: DotScoreName | Score = "scaled_dot",
         normalize: NormalizerName | Normalizer = "softmax",
         heads: HeadOptions | None = None,
+        focus: Focus | None = None,
+        after: Stage | None = None,
     ) -> None:
         super().__init__()
         self.self_attention = self_attention(block, causal=True)
         self.around_self = Sublayer(block)
         self.cross_attention = None
         if source_dim is not None:
-            self.cross_attention = _attention(block, score, normalize, heads or HeadOptions(), key_dim=source_dim)
+            own = {"focus": own_copy(focus), "after": own_copy(after)}
+            heads = HeadOptions() if heads is None else heads
+            self.cross_attention = _attention(block, score, normalize, heads, key_dim=source_dim, **own)
         self.around_cross = None if source_dim is None else Sublayer(block)
         self.feed_forward = _feed_forward(block)
         self.around_feed_forward = Sublayer(block)

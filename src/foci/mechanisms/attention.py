@@ -20,7 +20,15 @@ from torch import Tensor, nn
 from foci.checks import are_together, check_shape, check_together, expand_query, is_sequence, refuse_script
 from foci.errors import ConfigError, check_positive, check_share, check_sizes, check_window, unknown_name
 from foci.functional.attend import close_by_bias, mask_and_bias
-from foci.functional.own_parts import check_attended, check_closed, check_takes, is_first_call, mark_checked, name_of
+from foci.functional.own_parts import (
+    check_attended,
+    check_closed,
+    check_takes,
+    is_first_call,
+    mark_checked,
+    name_of,
+    own_stage,
+)
 from foci.masks import clear_source
 from foci.mechanisms.focus import FOCUSES, FocusFunction, FocusModule
 from foci.mechanisms.normalizers import NORMALIZERS, NamedNormalizer, NormalizerFunction
@@ -237,16 +245,12 @@ class Attention(nn.Module):
         if mask is not None and is_first_call(self, "mask", query) and not mask.all():
             check_closed(self._owner, attended, mask)
             mark_checked(self, "mask")
-        if self.after is not None:
-            attended = self.after(query, attended)
-            if first:
-                check_attended(f"{self._owner}: after", attended, shape)
-            if mask is not None:  # by the mask rule, also of a stage with a bias
-                dead = ~mask.any(dim=-1).unsqueeze(-1)
-                attended = attended._replace(output=attended.output.masked_fill(dead, 0.0))
         if first:
             mark_checked(self, "returns")
-        return attended
+        if self.after is None:
+            return attended
+        dead = None if mask is None else ~mask.any(dim=-1, keepdim=True)
+        return own_stage(self._owner, self.after, query, attended, dead)
 
     def extra_repr(self) -> str:
         """Return the options, for printing."""

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from foci.functional.attend import Window, attend_dots, attend_scores, mask_and_bias
+from foci.functional.attend import Window, attend_dots, attend_scores, both_limits, mask_and_bias
 from foci.functional.sample import Drawn
 from foci.outputs import AttentionOutput
 from foci.tracing import exportable
@@ -159,14 +159,8 @@ class Reading(NamedTuple):
         shape = torch.broadcast_shapes(self.query.shape[:1], self.memory.key.shape[:1])
         shape = torch.Size((*shape, self.query.shape[1], self.memory.key.shape[1]))
         mask, bias = mask_and_bias(mask, bias, shape, self.query.device, owner=owner or self.owner)
-        if mask is not None and self.mask is not None:
-            mask = mask & self.mask
-        if bias is not None:
-            bias = bias.to(self.query.dtype) if self.bias is None else bias.to(self.query.dtype) + self.bias
-        return self._replace(
-            mask=self.mask if mask is None else mask,
-            bias=self.bias if bias is None else bias,
-        )
+        mask, bias = both_limits((mask, None if bias is None else bias.to(self.query.dtype)), (self.mask, self.bias))
+        return self._replace(mask=mask, bias=bias)
 
     def attend(self, window: Window | None = None) -> AttentionOutput:
         """Read all positions, or those of a window around each query's own, by the fastest path; there is no state."""

@@ -29,10 +29,14 @@ def build_attention(query_dim: int, key_dim: int, options: AttentionOptions) -> 
     if options.num_heads is None:
         return build_one_head(query_dim, key_dim, options)
     options.check_heads(query_dim, options.num_heads)
-    score, normalize = own_copy(options.head_score), own_copy(options.normalize)
-    return MultiHeadAttention(
-        query_dim, options.num_heads, key_dim=key_dim, score=score, normalize=normalize, **options.head_arguments
-    )
+    parts = {
+        "score": options.head_score,
+        "normalize": options.normalize,
+        "focus": options.head_focus,
+        "after": options.after,
+    }
+    own: dict[str, Any] = {name: own_copy(part) for name, part in parts.items()}
+    return MultiHeadAttention(query_dim, options.num_heads, key_dim=key_dim, **own, **options.head_arguments)
 
 
 def build_one_head(query_dim: int, key_dim: int, options: AttentionOptions) -> Attention:

@@ -42,6 +42,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as all_modules
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from foci import torch_private
 from foci.errors import ConfigError
@@ -253,8 +254,12 @@ class _Watcher(TorchFunctionMode):
             return
         for projections in self._projections():
             projections.saw(module, args, kwargs, output)
-        answers = {suffix: independent(weights, (args, kwargs)) for suffix, weights in weights_of(output).items()}
+        answers = weights_of(output)
         if answers:
+            passed = _handles((args, kwargs))  # a stage after reading returns the weights that it was given
+            answers = {suffix: one for suffix, one in answers.items() if all(one is not other for other in passed)}
+        if answers:
+            answers = {suffix: independent(weights, (args, kwargs)) for suffix, weights in answers.items()}
             # The weights that a module returns replace those of the functions that it called.
             flows = [entry.flow for _, entry in frame.seen if entry.flow is not None and entry.flow.values is not None]
             for tape, entry in frame.seen:
@@ -503,6 +508,12 @@ def recordable(function: Callable[Arguments, AttentionOutput]) -> Callable[Argum
         return _thread.watcher.attend(function, args, kwargs)
 
     return recorded
+
+
+def _handles(arguments: object) -> list[Weights]:
+    """Return the handles among the arguments of a call."""
+    leaves = tree_leaves(arguments, is_leaf=lambda one: isinstance(one, Weights))
+    return [leaf for leaf in leaves if isinstance(leaf, Weights)]
 
 
 def _paths(model: nn.Module) -> dict[nn.Module, str]:

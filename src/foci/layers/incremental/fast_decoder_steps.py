@@ -259,7 +259,14 @@ _Sizes = tuple[int, int, int, int]
 def _is_plain_attention(attention: MultiHeadAttention) -> bool:
     """Return whether the attention has scaled dot products and a softmax; a window is handled by the cache."""
     plain = (attention.score, attention.normalize) == ("scaled_dot", "softmax")
-    options = (attention.score_cap, attention.sink, attention.gate, attention.relative)
+    options = (
+        attention.score_cap,
+        attention.sink,
+        attention.gate,
+        attention.relative,
+        attention.focus,
+        attention.after,
+    )
     return (
         plain
         and all(option is None for option in options)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
-from foci.errors import ConfigError
-from foci.functional.own_parts import check_takes, name_of
+from foci.functional.own_parts import check_takes, name_of, own_limits
 from foci.mechanisms.parts import Focus, Reading
 from foci.outputs import AttentionOutput
 
@@ -61,15 +60,8 @@ class FocusFunction(FocusModule):
 
     def read(self, reading: Reading) -> AttentionOutput:
         """Return the output and the weights, and the weights as the state of a score that remembers them."""
-        found: Tensor = self.function(reading.query, reading.memory.source)  # type: ignore[arg-type]
-        if not isinstance(found, Tensor):
-            raise ConfigError(
-                f"focus {name_of(self.function)}: it returned a {type(found).__name__}, expected a boolean mask or a "
-                "bias of numbers, (batch, query, key), where an axis of size 1 broadcasts."
-            )
-        owner = f"focus {name_of(self.function)}"
-        kind = "bias" if found.is_floating_point() else "mask"
-        reading = reading.limited(**{kind: found}, owner=owner)
+        limits = own_limits(self.function, reading.query, reading.memory.source)  # type: ignore[arg-type]
+        reading = reading.limited(*limits, owner=f"focus {name_of(self.function)}")
         return reading.score.read_steps(reading, None) if reading.score.remembers else reading.attend()
 
     def extra_repr(self) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from foci.errors import ConfigError, check_flags, unknown_name
 from foci.functional.mean_square import EPSILON
-from foci.functional.own_parts import check_named_or_takes, name_of
+from foci.functional.own_parts import check_named_or_takes, check_takes, name_of
 from foci.functional.positions import PLAIN
 from foci.functional.rotary_options import Rotary
 from foci.mechanisms.heads.relative import BucketBias, RelativeBias, ShawBias, TransformerXLBias
@@ -58,6 +58,18 @@ def check_options(score: object, scale: float | None, normalize: object, sink: s
             f"MultiHeadAttention: scale is {scale} with score {name_of(score)!r}, expected score='scaled_dot': the "
             "others have no factor."
         )
+
+
+def check_limits_and_stage(focus: object, after: object) -> None:
+    """Raise for what is no focus or no stage of one's own; those that have names are options of heads themselves."""
+    if isinstance(focus, str):
+        raise ConfigError(
+            f"MultiHeadAttention: focus is {focus!r}, expected a function or module called as focus(query, key). Set "
+            "causal=True or window=(left, right)."
+        )
+    for kind, part, arguments in (("focus", focus, ("query", "key")), ("after", after, ("query", "attended"))):
+        if part is not None:
+            check_takes(kind, part, *arguments)
 
 
 def check_without_effect(
@@ -165,6 +177,8 @@ def options_text(heads: MultiHeadAttention) -> str:
         "gate": None,
         "dropout": 0.0,
         "keep_weights": False,
+        "focus": None,
+        "after": None,
     }
     shown = [f"model_dim={heads.model_dim}", f"num_heads={heads.num_heads}"]
     for name, default in plain.items():

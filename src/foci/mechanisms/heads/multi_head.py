@@ -37,12 +37,13 @@ from foci.functional.attend import (
     normalizer,
 )
 from foci.functional.mean_square import EPSILON, unit_mean_square
-from foci.functional.own_parts import own_scores
+from foci.functional.own_parts import own_scores, own_stage
 from foci.functional.positions import alibi_bias, alibi_slopes, rotary
 from foci.functional.rotary_options import Rotary
 from foci.masks import clear_query, clear_source
 from foci.mechanisms.heads.cache import AnyCache, KeyValueCache, PreallocatedCache, SlidingCache
 from foci.mechanisms.heads.head_options import (
+    check_limits_and_stage,
     check_options,
     check_without_effect,
     head_sizes,
@@ -52,13 +53,13 @@ from foci.mechanisms.heads.head_options import (
     rotary_of,
     sink_of,
 )
-from foci.mechanisms.heads.readable import clear_new, readable, start_of
+from foci.mechanisms.heads.readable import clear_new, focused, readable, start_of
 from foci.mechanisms.heads.relative import (
     Distances,
     RelativeBias,
     distances,
 )
-from foci.mechanisms.parts import Normalizer, Score
+from foci.mechanisms.parts import Focus, Normalizer, Score, Stage
 from foci.names import (
     NORMALIZER_ALIASES,
     DotScoreName,
@@ -71,16 +72,20 @@ from foci.names import (
 )
 from foci.outputs import AttentionOutput, called_as
 from foci.tracing import exportable
-from foci.weights.sources import capped, scaled_products
+from foci.weights.sources import capped, scaled_products, scores_shape
 
 
 @exportable
 class ProjectedMemory(NamedTuple):
-    """A source prepared for many reads: keys and values by head, and the mask."""
+    """A source prepared for many reads: keys and values by head, and the mask.
+
+    ``source`` is the key before its projection, for a focus that looks at it.
+    """
 
     key: Tensor
     value: Tensor
     mask: Tensor | None
+    source: Tensor | None = None
 
 
 class MultiHeadAttention(nn.Module):
@@ -114,6 +119,9 @@ class MultiHeadAttention(nn.Module):
             them from the handle afterwards.
         bias: give the projections a bias.
         output_bias: give the output layer a bias. Default: as ``bias``.
+        focus: a function or module ``(query, key) -> mask or bias``, of query and key before their projections; it
+            holds for all heads, along with the mask and the bias of the call, and not with a cache.
+        after: a stage after reading, such as a gate, a function or module ``(query, attended) -> AttentionOutput``.
 
     For self-attention call it as ``attention(x, x)``. To decode step by step pass
     ``state=attention.empty_cache(batch)`` and only the new positions; the cache that comes back is the next state.
@@ -158,6 +166,8 @@ class MultiHeadAttention(nn.Module):
         keep_weights: bool = False,
         bias: bool = True,
         output_bias: bool | None = None,
+        focus: Focus | None = None,
+        after: Stage | None = None,
     ) -> None:
         super().__init__()
         check_sizes("MultiHeadAttention", model_dim=model_dim, num_heads=num_heads, num_key_heads=num_key_heads)
@@ -169,6 +179,7 @@ class MultiHeadAttention(nn.Module):
         check_flags("MultiHeadAttention", output_bias=output_bias)
         normalize = settled(normalize, NORMALIZER_ALIASES)
         check_options(score, scale, normalize, sink, gate)
+        check_limits_and_stage(focus, after)
         check_without_effect(score, scale, normalize, qk_norm, score_cap, keep_weights)
         self.model_dim = model_dim
         self.num_heads = num_heads
@@ -203,6 +214,8 @@ class MultiHeadAttention(nn.Module):
             self.gate_layer = nn.Linear(model_dim, inner if gate == "elementwise" else num_heads, bias=bias)
         self.sink: Tensor | None = sink_of(sink, num_heads)
         self.relative = relative_of(relative, model_dim, num_heads, self.head_dim, causal=causal)
+        self.focus = focus
+        self.after = after
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> MultiHeadAttention:
@@ -306,7 +319,10 @@ class MultiHeadAttention(nn.Module):
             key, value = clear_source(key, value, mask)
         projected = self._split(self.key_layer(key), self.num_key_heads)
         return ProjectedMemory(
-            self._normed(projected, self.key_norm), self._split(self.value_layer(value), self.num_key_heads), mask
+            self._normed(projected, self.key_norm),
+            self._split(self.value_layer(value), self.num_key_heads),
+            mask,
+            None if self.focus is None else key,
         )
 
     def read(
@@ -330,6 +346,8 @@ class MultiHeadAttention(nn.Module):
             projected = rotary(projected, start=past + (key.shape[2] - projected.shape[2]), how=self.rotary)
             key = rotary(key, start=past, how=self.rotary)
         slots = distance = None
+        if self.focus is not None:
+            mask, bias = focused(self.focus, query, memory.source, mask, bias, state, scores_shape(projected, key))
         if state is not None:
             if isinstance(state, SlidingCache):
                 mask = None if mask is None else state.fit("mask", mask, key.shape[2])
@@ -341,7 +359,7 @@ class MultiHeadAttention(nn.Module):
             projected, key, mask, bias, window, slots=slots, distance=distance, cached=cached
         )
         read = self._read_heads(projected, key, value, mask, window, bias, reach)
-        return AttentionOutput(self._join(read.output, query, mask), read.weights, state)
+        return self._join(read, query, mask)._replace(state=state)
 
     def read_at(
         self,
@@ -370,7 +388,7 @@ class MultiHeadAttention(nn.Module):
             near = (reach.table >= -self.window[0]).unsqueeze(1)
             mask = near if mask is None else mask & near
         read = self._read_heads(projected, key, value, mask, None, None, reach)
-        return self._join(read.output, query, None)
+        return self._join(read, query, None).output
 
     def project_query(self, query: Float[Tensor, "B L D"]) -> Float[Tensor, "B H L K"]:
         """Return the queries of each head, before any rotation."""
@@ -437,16 +455,20 @@ class MultiHeadAttention(nn.Module):
             dropout=dropout,
         )
 
-    def _join(self, heads: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the output of all heads together."""
+    def _join(self, read: AttentionOutput, query: Tensor, mask: Tensor | None) -> AttentionOutput:
+        """Return the output of all heads together, after the stage that follows."""
+        heads = read.output
         if self.gate_layer is not None:
             opened = torch.sigmoid(self.gate_layer(query)).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             heads = heads * opened
         output: Tensor = self.output_layer(heads.transpose(1, 2).flatten(2))
+        dead = None
         if mask is not None:
             # By the mask rule a query that may read nothing gets output 0, not the projection's bias.
-            output = output.masked_fill(~mask.any(dim=-1).any(dim=1).unsqueeze(-1), 0.0)
-        return output
+            dead = ~mask.any(dim=-1).any(dim=1).unsqueeze(-1)
+            output = output.masked_fill(dead, 0.0)
+        joined = read._replace(output=output)
+        return joined if self.after is None else own_stage("MultiHeadAttention", self.after, query, joined, dead)
 
     def _normed(self, projected: Tensor, norm: nn.Module | None) -> Tensor:
         if norm is not None:

@@ -9,8 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from foci.checks import check_mask
-from foci.errors import ShapeError
-from foci.functional.attend import Window, combine, mask_and_bias, reads_own_key
+from foci.errors import ConfigError, ShapeError
+from foci.functional.attend import Limits, Window, combine, limited_by, mask_and_bias, reads_own_key
+from foci.functional.own_parts import OwnFocus, name_of
 from foci.masks import clear_source
 from foci.mechanisms.heads.cache import AnyCache, KeyValueCache, PreallocatedCache, SlidingCache
 from foci.mechanisms.heads.relative import Distances
@@ -80,6 +81,29 @@ def readable(
             mask, bias = mask_and_bias(mask, bias, shape, query.device)
         mask, window = combine(mask, window, shape, query.device), None
     return Readable(mask, window, bias, reach)
+
+
+def focused(
+    focus: OwnFocus,
+    query: Float[Tensor, "B L D"],
+    source: Float[Tensor, "#B S Dk"] | None,
+    mask: Bool[Tensor, "..."] | None,
+    bias: Float[Tensor, "..."] | None,
+    state: AnyCache | None,
+    shape: torch.Size,
+) -> Limits:
+    """Return mask and bias along with those of a focus of one's own, which sees query and key before projections."""
+    if source is None or state is not None:
+        raise ConfigError(
+            f"MultiHeadAttention: focus is {name_of(focus)} with a cache, which holds projected keys alone, expected "
+            "none. Pass what the focus returns as mask=… or bias=… of the call instead."
+        )
+    if mask is not None:
+        mask = check_mask("MultiHeadAttention", mask, shape, query.device)
+    if isinstance(bias, Tensor) and bias.dim() == 3:
+        bias = bias.unsqueeze(1)
+    mask, bias = mask_and_bias(mask, bias, shape, query.device, owner="MultiHeadAttention")
+    return limited_by(focus, query, source, mask, bias, shape)
 
 
 def clear_new(state: AnyCache, key: Tensor, value: Tensor | None, mask: Any) -> tuple[Tensor, Tensor | None]:

@@ -98,6 +98,8 @@ class TransformerDecoder(CopyingDecoder):
                 score=attention.head_score,
                 normalize=attention.normalize,
                 heads=attention,
+                focus=attention.head_focus,
+                after=attention.after,
             )
             for number in range(options.num_layers)
         )
@@ -158,7 +160,8 @@ class TransformerDecoder(CopyingDecoder):
             for layer in self._layers:
                 if layer.cross_attention is not None:
                     projected = layer.cross_attention.prepare(key, encoded.values, mask)
-                    memories.append(ProjectedMemory(projected.key.contiguous(), projected.value.contiguous(), mask))
+                    key_by_head, value_by_head = projected.key.contiguous(), projected.value.contiguous()
+                    memories.append(projected._replace(key=key_by_head, value=value_by_head))
         steps = FastDecoderSteps(self.embedding, self._layers, self.norm, self.output)
         copied = self._copied("TransformerDecoder", encoded)
         memory = TransformerMemory(tuple(memories), torch.arange(rows, device=device), steps, copied)

@@ -93,11 +93,11 @@ class AttentionOptions(HeadOptions):
                 f"{owner}: expectation_share is {self.expectation_share} with normalize {self.normalize!r} and "
                 f"num_heads {self.num_heads}, expected normalize='sample' and one head."
             )
-        if self.num_heads is not None and (not self.has_head_score or self.focus != "global" or self.after is not None):
+        if self.num_heads is not None and not (self.has_head_score and self.has_head_focus):
             raise ConfigError(
-                f"{owner}: num_heads is {self.num_heads}, score is {self.score!r}, focus is {self.focus!r} and after "
-                f"is {self.after!r}, expected a score of {', '.join(HEAD_SCORES)} or of your own, focus 'global' and "
-                "no stage after reading with several heads."
+                f"{owner}: num_heads is {self.num_heads}, score is {self.score!r} and focus is {self.focus!r}, "
+                f"expected a score of {', '.join(HEAD_SCORES)} or of your own, and focus 'global' or of your own, with "
+                "several heads."
             )
 
     @property
@@ -114,6 +114,16 @@ class AttentionOptions(HeadOptions):
     def head_score(self) -> DotScoreName | OwnPart:
         """The score of several heads; where there are some, `has_head_score` was checked."""
         return cast("DotScoreName | OwnPart", self.score or "scaled_dot")
+
+    @property
+    def has_head_focus(self) -> bool:
+        """Whether several heads can have its focus."""
+        return not isinstance(self.focus, str) or self.focus == "global"
+
+    @property
+    def head_focus(self) -> OwnPart | None:
+        """The focus of several heads; None for all positions."""
+        return None if isinstance(self.focus, str) else self.focus
 
     @property
     def reads_by_weights(self) -> bool:

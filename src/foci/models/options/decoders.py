@@ -130,6 +130,12 @@ class TransformerDecoderOptions(BlockOptions):
         super().__post_init__()
         owner = type(self).__name__
         check_positions(owner, self.positions, self.max_length)
+        if self.focus is not None:
+            raise ConfigError(
+                f"{owner}: focus is {self.focus!r}, expected it to be left out: a decoder keeps its past as projected "
+                "keys, which a focus of one's own does not read. Set window, positions, score or normalize, or the "
+                "focus of the attention to the source."
+            )
         if self.window is not None and self.window[1] != 0:
             raise ConfigError(
                 f"{owner}: window is {self.window}, expected ({self.window[0]}, 0): a decoder reads no later positions."

@@ -106,7 +106,7 @@ def check_attention(decoder: DecoderOptions | HistoryDecoderOptions, attention: 
         if attention.score == "location_aware":
             raise ConfigError(f"{owner}: attention.score is 'location_aware', expected one that remembers nothing.")
     elif isinstance(decoder, TransformerDecoderOptions):
-        others = [name for name in names if name not in ("score", "normalize", *HEAD_OPTIONS)]
+        others = [name for name in names if name not in ("score", "normalize", *attention.own_parts, *HEAD_OPTIONS)]
         check_default(owner, attention, *others, reason="A Transformer's decoder reads all positions by its own heads.")
         if not attention.has_head_score:
             raise ConfigError(
