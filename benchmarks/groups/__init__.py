@@ -11,6 +11,7 @@ PEERS = {
     "additive": ("torch", "keras", "speechbrain", "espnet", "eole"),
     "heads": ("torch", "keras", "x-transformers", "transformers"),
     "weights": ("torch",),
+    "record": ("torch", "transformers"),
     "window": ("torch", "local-attention", "transformers"),
     "alibi": ("torch", "x-transformers"),
     "crf": ("pytorch-crf",),
