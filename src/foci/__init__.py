@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from foci.mechanisms.visual import SqueezeExcitation as SqueezeExcitation
     from foci.outputs import AttentionOutput as AttentionOutput
     from foci.outputs import PairOutput as PairOutput
+    from foci.recording import Edits as Edits
     from foci.recording import Recording as Recording
+    from foci.recording import edit as edit
     from foci.recording import record as record
     from foci.tasks.frame.predictor import Predictor as Predictor
     from foci.tasks.frame.predictor import load as load
@@ -71,6 +73,7 @@ _HOMES = {
     "AttentionPool": "foci.mechanisms.pool",
     "CBAM": "foci.mechanisms.visual",
     "CRF": "foci.mechanisms.structured",
+    "Edits": "foci.recording",
     "EfficientChannel": "foci.mechanisms.visual",
     "Evaluation": "foci.tasks.frame.task",
     "HierarchicalPool": "foci.mechanisms.pool",
@@ -96,6 +99,7 @@ _HOMES = {
     "check": "foci.contract.checking",
     "decoding": "foci",
     "decompositions": "foci.functional.kernels",
+    "edit": "foci.recording",
     "errors": "foci",
     "fit": "foci.training.own_model",
     "functional": "foci",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -42,7 +43,8 @@ from foci.functional.sparse import entmax15, sparsemax
 from foci.masks import clear_unreadable
 from foci.names import NORMALIZER_ALIASES, SCORE_ALIASES, DotScoreName, NormalizerName, settled
 from foci.outputs import AttentionOutput
-from foci.recording.recorder import recordable
+from foci.recording.recorder import editable, recordable
+from foci.recording.rereading import Reread
 from foci.tracing import is_traced, is_watched, known_true
 from foci.weights import Weights
 from foci.weights.sources import scores_shape
@@ -153,6 +155,32 @@ def attend(
     return own_stage("attend", after, query, attended, dead)
 
 
+def _scores_reread(
+    scores: Float[Tensor, "... L S"],
+    value: Float[Tensor, "... S V"],
+    mask: Bool[Tensor, "..."] | None = None,
+    *,
+    bias: Float[Tensor, "..."] | None = None,
+    window: Window | None = None,
+    normalize: Normalizer = NORMALIZERS["softmax"],
+    read_also: Callable[[Tensor], Tensor] | None = None,
+    dropout: float = 0.0,
+) -> Reread:
+    """Return how a call of `attend_scores` reads, for `foci.edit`."""
+    mask, bias = mask_and_bias(mask, bias, scores.shape, scores.device)
+
+    def limited(open: Tensor) -> AttentionOutput:
+        closed = open if mask is None else open & mask
+        return attend_scores(scores, value, closed, bias=bias, window=window, normalize=normalize)
+
+    return Reread(
+        lambda weights: _read_with(weights, value, read_also, dropout),
+        lambda: combine(mask, window, scores.shape, scores.device),
+        limited,
+    )
+
+
+@editable(_scores_reread)
 def attend_scores(
     scores: Float[Tensor, "... L S"],
     value: Float[Tensor, "... S V"],
@@ -171,11 +199,14 @@ def attend_scores(
             scores = scores + bias
         mask = combine(mask, window, scores.shape, scores.device)
     weights, *sampled = normalize(scores, mask)
+    return AttentionOutput(_read_with(weights, value, read_also, dropout), Weights.from_tensor(weights, *sampled))
+
+
+def _read_with(weights: Tensor, value: Tensor, read_also: Callable[[Tensor], Tensor] | None, dropout: float) -> Tensor:
+    """Return what the weights read, after dropout."""
     dropped = F.dropout(weights, dropout) if dropout else weights
     output = _weighted_sum(dropped, value)
-    if read_also is not None:
-        output = output + read_also(dropped)
-    return AttentionOutput(output, Weights.from_tensor(weights, *sampled))
+    return output if read_also is None else output + read_also(dropped)
 
 
 def _weighted_sum(weights: Tensor, value: Tensor) -> Tensor:
@@ -184,6 +215,35 @@ def _weighted_sum(weights: Tensor, value: Tensor) -> Tensor:
     return torch.bmm(weights, value) if one_by_one else weights @ value
 
 
+def _dots_reread(
+    query: Float[Tensor, "... L D"],
+    key: Float[Tensor, "... S D"],
+    value: Float[Tensor, "... S V"],
+    mask: Bool[Tensor, "..."] | None = None,
+    *,
+    bias: Float[Tensor, "..."] | None = None,
+    window: Window | None = None,
+    read_also: Callable[[Tensor], Tensor] | None = None,
+    dropout: float = 0.0,
+    **options: Any,
+) -> Reread:
+    """Return how a call of `attend_dots` reads, for `foci.edit`."""
+    shape = scores_shape(query, key)
+    mask, bias = mask_and_bias(mask, bias, shape, query.device)
+
+    def limited(open: Tensor) -> AttentionOutput:
+        closed = open if mask is None else open & mask
+        return attend_dots(query, key, value, closed, bias=bias, window=window, **options)
+
+    heads = value if value.dim() < 4 or value.shape[1] in (1, shape[1]) else _repeated(value, shape[1])
+    return Reread(
+        lambda weights: _read_with(weights, heads, read_also, dropout),
+        lambda: combine(mask, window, shape, query.device),
+        limited,
+    )
+
+
+@editable(_dots_reread)
 def attend_dots(
     query: Float[Tensor, "... L D"],
     key: Float[Tensor, "... S D"],
@@ -242,7 +302,7 @@ def attend_dots(
         source = FusedSoftmax(query, key, scale, mask, bias, window, slopes=slopes, versions=())  # not kept
         weights = source.rows(slice(None))
         if source.grouped:
-            value = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+            value = _repeated(value, query.shape[1])
         dropped = F.dropout(weights, dropout) if dropout else weights
         return AttentionOutput(dropped @ value, Weights.from_tensor(weights))
     shape = scores_shape(query, key)
@@ -299,7 +359,7 @@ def _read_by_weights(
 ) -> AttentionOutput:
     """Read with the weights themselves: some rows at a time where nothing needs all of them."""
     if source.grouped:
-        value = value.repeat_interleave(source.query.shape[1] // value.shape[1], dim=1)
+        value = _repeated(value, source.query.shape[1])
     *leading, L, S = source.shape
     rows = max(1, _ROWS_AT_ONCE // max(1, math.prod(leading) * S))
     wanted = keep or read_also is not None or torch.is_grad_enabled()
@@ -307,11 +367,13 @@ def _read_by_weights(
         parts = [source.rows(slice(first, first + rows)) @ value for first in range(0, L, rows)]
         return AttentionOutput(torch.cat(parts, dim=-2), Weights(source))
     weights = source.rows(slice(None))
-    dropped = F.dropout(weights, dropout) if dropout else weights
-    output = dropped @ value
-    if read_also is not None:
-        output = output + read_also(dropped)
+    output = _read_with(weights, value, read_also, dropout)
     return AttentionOutput(output, Weights.from_tensor(weights) if wanted else Weights(source))
+
+
+def _repeated(value: Tensor, heads: int) -> Tensor:
+    """Return the values with one for each head of the query, of which several share one."""
+    return value.repeat_interleave(heads // value.shape[1], dim=1)
 
 
 def causal_window(window: Window | None) -> Window:

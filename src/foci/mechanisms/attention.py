@@ -31,6 +31,7 @@ from foci.functional.own_parts import (
 )
 from foci.masks import clear_source
 from foci.mechanisms.focus import FOCUSES, FocusFunction, FocusModule
+from foci.mechanisms.focus.reading import read_focus
 from foci.mechanisms.normalizers import NORMALIZERS, NamedNormalizer, NormalizerFunction
 from foci.mechanisms.parts import Focus, Memory, Normalizer, Reading, Score, Sizes, Stage
 from foci.mechanisms.scores import SCORES, ScoreFunction, ScoreModule
@@ -206,7 +207,8 @@ class Attention(nn.Module):
                 raise ConfigError(
                     f"{self._owner}: the focus {type(focus).__name__} adds no bias to its scores, expected bias=None."
                 )
-        attended = focus.read(
+        attended = read_focus(
+            focus,
             Reading(
                 self._owner,
                 query,
@@ -220,7 +222,7 @@ class Attention(nn.Module):
                 self.sharpening,
                 self.dropout if training else 0.0,
                 training,
-            )
+            ),
         )
         return self._finish(query, memory, mask, batch, attended) if self._has_own_parts else attended
 

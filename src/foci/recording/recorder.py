@@ -45,14 +45,18 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from foci import torch_private
-from foci.errors import ConfigError
+from foci.errors import ConfigError, ShapeError
 from foci.outputs import AttentionOutput, weights_of
 from foci.recording import torch_calls as record_torch
+from foci.recording.edits import Edit, Edits
+from foci.recording.missed import Calls
 from foci.recording.projections import Projections
 from foci.recording.registered import of_registered, wrap_registered
+from foci.recording.rereading import Reread, attended_by, attended_in, changed, read_edited
 from foci.recording.tape import ROOT, Entry, Recording
 from foci.recording.torch_calls import Flow
-from foci.recording.written_out import Read, Softmax, WrittenOut
+from foci.recording.torch_reads import read_registered, reader_with
+from foci.recording.written_out import Delayed, Read, Softmax, WrittenOut
 from foci.weights import Weights
 from foci.weights.handle import independent
 from foci.weights.sources import Dense
@@ -96,39 +100,32 @@ def record(
         >>> tape["self_attn"].heads(0).rows(2)
         tensor([[0.3333, 0.3333, 0.3333]])
     """
-    if not isinstance(model, nn.Module):
-        raise ConfigError(f"record: model is a {type(model).__name__}, expected a torch.nn.Module.")
-    recording = _Session(Recording(), _paths(model), detach, gradients)
+    tape = Recording()
+    session = Session(paths_of("record", model), tape._watched, tape, detach=detach, gradients=gradients)
     if values:
-        recording.tape._projections = Projections(recording.paths)
-    for module, path in recording.paths.items():
-        recording.tape._watched.watch(module, path)
-    watcher = _thread.watcher
-    watcher.own.append(recording)
+        tape._projections = Projections(session.paths)
     try:
-        _process.start(recording)
-        yield recording.tape
+        with watching(session):
+            yield tape
     finally:
-        watcher.own.remove(recording)
-        if not watcher.own:
-            watcher.unwind(0)
-        _process.stop(recording)
-        if recording.tape._projections is not None:
-            recording.tape._projections.forget_others(recording.tape.paths)
-    if not recording.tape:
-        warnings.warn(f"record: {recording.tape.why_empty}", stacklevel=3)
+        if tape._projections is not None:
+            tape._projections.forget_others(tape.paths)
+    if not tape:
+        warnings.warn(f"record: {tape.why_empty}", stacklevel=3)
 
 
 @dataclass(eq=False)
-class _Session:
-    """One with-block: its tape, and the path of every module of its model."""
+class Session:
+    """One with-block: its tape or its edits, and the path of every module of its model."""
 
-    tape: Recording
     paths: dict[nn.Module, str]
-    detach: bool
+    watched: Calls
+    tape: Recording | None = None
+    edits: Edits | None = None
+    detach: bool = False
     gradients: bool = False
 
-    def add(
+    def entry(
         self,
         module: nn.Module,
         suffix: str,
@@ -136,6 +133,7 @@ class _Session:
         flow: Flow | None = None,
         written_out: Read | None = None,
     ) -> Entry:
+        """Return the entry of a call for the tape."""
         if not self.gradients:
             flow = None
         elif flow is None and isinstance(weights.source, Dense) and weights.source.weights.requires_grad:
@@ -143,9 +141,24 @@ class _Session:
             flow.tensor.retain_grad()
         if self.detach:
             weights = weights.detach()
-        entry = Entry(self.paths[module] + suffix, weights, flow, written_out)
-        self.tape._add(entry)
-        return entry
+        return Entry(self.paths[module] + suffix, weights, flow, written_out)
+
+
+@contextmanager
+def watching(session: Session) -> Iterator[None]:
+    """Watch the model of this session during the with-block."""
+    for module, path in session.paths.items():
+        session.watched.watch(module, path)
+    watcher = _thread.watcher
+    watcher.own.append(session)
+    try:
+        _process.start(session)
+        yield
+    finally:
+        watcher.own.remove(session)
+        if not watcher.own:
+            watcher.unwind(0)
+        _process.stop(session)
 
 
 @dataclass(eq=False)
@@ -162,6 +175,7 @@ class _Frame:
     seen: list[tuple[Recording, Entry]] = field(default_factory=list)  # functions that attend, called by itself
     answered: bool = False  # its `read` was recorded, so its `forward` need not be
     number: int = field(default_factory=itertools.count().__next__)
+    edited: bool = False  # a function of torch that it called, so that the weights it returns are those before
 
 
 @dataclass(eq=False)
@@ -177,37 +191,58 @@ class _Watcher(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.own: list[_Session] = []
+        self.own: list[Session] = []
         self.frames: list[_Frame] = []
+        self.rereading: list[_Frame] = []
         self.watching = False
         self.masks = record_torch.Copies()
         self.within: list[_Within] = []
+        self.attended = 0  # functions
         self.written_out = WrittenOut()
 
     @property
-    def recordings(self) -> list[_Session]:
+    def sessions(self) -> list[Session]:
         """The blocks of this thread; where it has none, those of the main thread."""
         return self.own or _process.of_main_thread
+
+    @property
+    def edits(self) -> list[Edits]:
+        """The edits of the blocks."""
+        return [session.edits for session in self.sessions if session.edits is not None]
+
+    @property
+    def _records(self) -> bool:
+        """Whether any of the blocks records."""
+        return any(session.tape is not None for session in self.sessions)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Call the function and, when it attends, record it."""
+        """Call the function and, when it attends, edit and record it."""
         kwargs = kwargs or {}
-        output = func(*args, **kwargs)
         # The weights of a fusible module are computed when it returns. Operators are compiled where they are called.
         if not self.frames or self.frames[-1].fusible or torch.compiler.is_compiling():
-            return output
+            return func(*args, **kwargs)
         reader = record_torch.reader_of(func)
         if reader is None:
-            if not self.within and not self.frames[-1].is_mechanism:
-                self._follow(self.written_out.see(func, args, kwargs, output, self._numbers))
-            return output
+            output = func(*args, **kwargs)
+            if self.within or self.frames[-1].is_mechanism:
+                return output
+            self.written_out.keeps_results = bool(self.edits)
+            found = self.written_out.see(func, args, kwargs, output, self._numbers)
+            return self._follow(found, output)
+        if self.edits and not self._is_rereading():
+            name, edits = self._begin(self.frames)
+            call = attended_by(name, reader(self.masks, *args, **kwargs)) if edits else None
+            if call is not None and changed(call, edits):
+                self._saw(lambda: Weights.from_tensor(call.weights), None, edited=True)
+                return reader_with(func)(call.weights, call.kept, *args, **kwargs)
+        output = func(*args, **kwargs)
         flow = self._flow(func, output, args, kwargs)
         if self.within and self.within[-1].frame is self.frames[-1]:
             self.within[-1].flows.append(flow)
         else:
-            self._saw(reader(self.masks, *args, **kwargs), flow)
+            self._saw(lambda: reader(self.masks, *args, **kwargs), flow)
         return output
 
     def attend(
@@ -222,8 +257,23 @@ class _Watcher(TorchFunctionMode):
             self.within.remove(within)
         # Without a graph an input may be a cache, written to at the next step; a graph's own tensors are not.
         written = [given for given in (*args, *kwargs.values()) if isinstance(given, Tensor) and given.grad_fn is None]
-        self._saw(independent(attended.weights, written), within.flows[0] if len(within.flows) == 1 else None)
+        flow = within.flows[0] if len(within.flows) == 1 else None
+        self._saw(lambda: independent(attended.weights, written), flow)
         return attended
+
+    def observe(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call an attention function of transformers; where nothing of torch is seen in it, read its arguments."""
+        before = self.attended
+        output = function(*args, **kwargs)
+        if self.attended != before:
+            return output
+        name, edits = self._begin(self.frames) if self.edits else ("", [])
+        call = attended_by(name, of_registered(self.masks, *args, **kwargs)) if edits else None
+        if call is not None and changed(call, edits):
+            self._saw(lambda: Weights.from_tensor(call.weights), None, edited=True)
+            return read_registered(call.weights, call.kept, *args, **kwargs), *output[1:]
+        self._saw(lambda: of_registered(self.masks, *args, **kwargs), None)
+        return output
 
     def enter(self, module: nn.Module, args: tuple[Any, ...] = (), *, reading: bool = False) -> None:
         """Push a frame for a module that is called."""
@@ -232,10 +282,10 @@ class _Watcher(TorchFunctionMode):
             return
         if self.frames:
             self.frames[-1].called.append(module)
-        for recording in self.recordings:
-            if module in recording.paths:
-                recording.tape._watched.called.add(recording.paths[module])
-        fusible = not reading and _is_fusible(module) and not self._looks_inside
+        for session in self.sessions:
+            if module in session.paths:
+                session.watched.called.add(session.paths[module])
+        fusible = not reading and _is_fusible(module) and not self._looks_inside(module)
         frame = _Frame(module, reading, fusible, self.watching, _is_mechanism(module))
         if type(module) is nn.TransformerEncoder and args and not args[0].is_nested:
             frame.length = args[0].shape[1]
@@ -258,21 +308,29 @@ class _Watcher(TorchFunctionMode):
         if answers:
             passed = _handles((args, kwargs))  # a stage after reading returns the weights that it was given
             answers = {suffix: one for suffix, one in answers.items() if all(one is not other for other in passed)}
-        if answers:
-            answers = {suffix: independent(weights, (args, kwargs)) for suffix, weights in answers.items()}
+        if answers and not frame.edited:
             # The weights that a module returns replace those of the functions that it called.
             flows = [entry.flow for _, entry in frame.seen if entry.flow is not None and entry.flow.values is not None]
             for tape, entry in frame.seen:
                 tape._drop(entry)
             if not frame.answered:
-                self._add(module, answers, flows[0] if len(flows) == len(answers) == 1 else None)
+                flow = flows[0] if len(flows) == len(answers) == 1 else None
+                given = (args, kwargs)
+                self._add(module, lambda: {name: independent(one, given) for name, one in answers.items()}, flow)
             if frame.reading and len(depths) > 1:
                 self.frames[depths[-2]].answered = True
         elif frame.fusible and isinstance(module, nn.MultiheadAttention):
-            self._add(module, {"": record_torch.of_multi_head_module(self.masks, module, length, *args, **kwargs)})
+            attention = module
+            self._add(
+                module,
+                lambda: {"": record_torch.of_multi_head_module(self.masks, attention, length, *args, **kwargs)},
+            )
         elif frame.fusible and _is_encoder_layer(module) and module.self_attn not in frame.called:
-            weights = record_torch.of_encoder_layer(self.masks, module, length, *args, **kwargs)
-            self._add(module.self_attn, {"": weights})
+            layer = module
+            self._add(
+                module.self_attn,
+                lambda: {"": record_torch.of_encoder_layer(self.masks, layer, length, *args, **kwargs)},
+            )
 
     def unwind(self, depth: int) -> None:
         """Drop the frames from ``depth`` on: several after a KeyboardInterrupt, when torch did not call the hook."""
@@ -283,12 +341,8 @@ class _Watcher(TorchFunctionMode):
             self.written_out.forget()
 
     def knows(self, module: nn.Module) -> bool:
-        """Return whether the module belongs to a model that is recorded."""
-        return any(module in recording.paths for recording in self.recordings)
-
-    def count(self) -> int:
-        """Return how many attentions have been recorded."""
-        return sum(len(recording.tape) for recording in self.recordings)
+        """Return whether the module belongs to a model that is recorded or edited."""
+        return any(module in session.paths for session in self.sessions)
 
     def _watch(self, on: bool) -> None:
         """Turn the mode on or off. Below a mode of the user it stays on: that one disables the fused paths anyway."""
@@ -305,63 +359,147 @@ class _Watcher(TorchFunctionMode):
 
     def _flow(self, func: Callable[..., Any], output: Any, args: Any, kwargs: Any) -> Flow | None:
         """What the gradient of the weights is computed from, if it was requested and is available."""
-        if not any(recording.gradients for recording in self.recordings):
+        if not any(recording.gradients for recording in self.sessions):
             return None
         flow = record_torch.flow_of(func, output, args, kwargs)
         if flow is not None:
             flow.tensor.retain_grad()
         return flow
 
-    def _follow(self, found: Softmax | Read | None) -> None:
-        """Record a softmax that was taken, or its product with values: for the innermost module that has both."""
+    def _follow(self, found: Softmax | Read | Delayed | None, output: Any) -> Any:
+        """Record a softmax that was taken, or its product with values: for the innermost module that has both.
+
+        Returns the output, or that of the edited weights.
+        """
         if isinstance(found, Softmax):
-            for recording in self._active():
-                inner = [frame for frame in self.frames if frame.module in recording.paths]
+            for session in self._active():
+                inner = [frame for frame in self.frames if frame.module in session.paths]
                 if inner:
-                    recording.tape._watched.softmaxes.append((found, recording.paths[inner[-1].module]))
+                    session.watched.softmaxes.append((found, session.paths[inner[-1].module]))
+        elif isinstance(found, Delayed):
+            return found.result()
         elif found is not None:
-            flow = None
-            if found.computed.requires_grad and any(recording.gradients for recording in self.recordings):
-                flow = Flow(found.computed, None, found.arranged)
-                found.computed.retain_grad()
             frames = [frame for frame in self.frames if frame.number in found.softmax.place]
-            self._saw(Weights.from_tensor(found.arrange(found.computed)), flow, frames, found)
+            if self.edits and found.softmax.edits is None:
+                found.softmax.edits = self._begin(frames)
+            if self.edits and found.softmax.edits[1]:
+                output = self._reread(found, output, frames)
+            elif found.is_first:
+                self._saw_written_out(found, frames)
+            if found.later is None:
+                found.product = None  # the tape keeps what was found, and need not keep values
+        return output
+
+    def _saw_written_out(self, found: Read, frames: Sequence[_Frame]) -> None:
+        """Record weights that were multiplied with values."""
+        flow = None
+        if found.computed.requires_grad and any(session.gradients for session in self.sessions):
+            flow = Flow(found.computed, None, found.arranged)
+            found.computed.retain_grad()
+        arranged = None if found.is_settled else found  # else that is still to be done
+        self._saw(lambda: Weights.from_tensor(found.arranged(found.computed)), flow, frames, arranged)
+
+    def _reread(self, found: Read, output: Any, frames: Sequence[_Frame]) -> Any:
+        """Record the edited weights and return what they read; or wait until it is known which are those of a head."""
+        name, edits = found.softmax.edits
+        call = attended_in(name, found)
+        try:
+            is_changed = changed(call, edits)
+        except ShapeError as error:
+            if not self.written_out.waits(output):
+                raise
+            for edit in edits:
+                edit.waits = error
+            found.later = lambda: self._reread(found, output, frames)
+            return output
+        if not is_changed:
+            if found.is_first:
+                self._saw_written_out(found, frames)
+            return output
+        if found.is_first:
+            arranged = None if found.is_settled else found
+            self._saw(lambda: Weights.from_tensor(call.weights), None, frames, arranged, edited=True)
+        return self.written_out.replaced(output, found.read_with(call.weights, call.kept))
+
+    def _begin(self, frames: Sequence[_Frame]) -> tuple[str, list[Edit]]:
+        """Count a call of an attention, and return its path and its edits."""
+        # Activation checkpointing computes calls again, which were counted.
+        again, name, found = torch_private.is_backward_running(), "", list[Edit]()
+        for edits in self.edits:
+            path, of_block = edits._begin([frame.module for frame in frames], again)
+            name, found = path or name, found + of_block
+        return name, found
+
+    def _is_rereading(self) -> bool:
+        """Return whether the innermost module is in a function of foci that is edited as a whole."""
+        return self.frames[-1].is_mechanism or (bool(self.rereading) and self.rereading[-1] is self.frames[-1])
+
+    def reread(
+        self,
+        function: Callable[..., AttentionOutput],
+        how: Callable[..., Reread],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> AttentionOutput:
+        """Call a function of foci that attends; if its weights are edited, return what they read."""
+        if not self.edits or (self.rereading and self.rereading[-1] is self.frames[-1]):
+            return function(*args, **kwargs)
+        name, edits = self._begin(self.frames)
+        self.rereading.append(self.frames[-1])
+        try:
+            return read_edited(name, edits, function, how, args, kwargs) if edits else function(*args, **kwargs)
+        finally:
+            self.rereading.pop()
 
     def _saw(
         self,
-        weights: Weights,
+        read: Callable[[], Weights],
         flow: Flow | None,
         frames: Sequence[_Frame] | None = None,
         written_out: Read | None = None,
+        *,
+        edited: bool = False,
     ) -> None:
         """Record a function that attends for the innermost module of each model."""
-        for recording in self._active():
-            inner = [frame for frame in frames or self.frames if frame.module in recording.paths]
+        self.attended += 1
+        weights = read() if self._records else None
+        for session in self._active():
+            inner = [frame for frame in frames or self.frames if frame.module in session.paths]
             if inner:
-                entry = recording.add(inner[-1].module, "", weights, flow, written_out)
-                inner[-1].seen.append((recording.tape, entry))
+                inner[-1].edited |= edited
+                if session.tape is not None and weights is not None:
+                    entry = session.tape._add(session.entry(inner[-1].module, "", weights, flow, written_out))
+                    inner[-1].seen.append((session.tape, entry))
 
-    def _add(self, module: nn.Module, answers: Mapping[str, Weights], flow: Flow | None = None) -> None:
+    def _add(self, module: nn.Module, read: Callable[[], Mapping[str, Weights]], flow: Flow | None = None) -> None:
         """Record what a module attended to."""
-        for recording in self._active():
-            if module in recording.paths:
-                for suffix, weights in answers.items():
-                    recording.add(module, suffix, weights, flow)
+        answers = read() if self._records else {}
+        for session in self._active():
+            if module in session.paths:
+                if session.tape is not None:
+                    for suffix, weights in answers.items():
+                        session.tape._add(session.entry(module, suffix, weights, flow))
+                elif session.edits is not None:
+                    session.edits._returned[session.paths[module]] = None
 
-    @property
-    def _looks_inside(self) -> bool:
-        """Whether more than weights is asked for, which fused paths do not have."""
-        return any(recording.gradients or recording.tape._projections for recording in self.recordings)
+    def _looks_inside(self, module: nn.Module) -> bool:
+        """Return whether more than the weights in this module is asked for, which fused paths do not have."""
+        return any(
+            session.gradients
+            or (session.tape is not None and session.tape._projections is not None)
+            or (session.edits is not None and session.edits._touches(module))
+            for session in self.sessions
+        )
 
     def _projections(self) -> list[Projections]:
         """Return where values are kept."""
-        found = (recording.tape._projections for recording in self._active())
+        found = (session.tape._projections for session in self._active() if session.tape is not None)
         return [projections for projections in found if projections is not None]
 
-    def _active(self) -> list[_Session]:
+    def _active(self) -> list[Session]:
         # In the backward pass activation checkpointing runs modules again, which are on the tape already. Their
         # weights are still computed, since checkpointing requires the second run to do what the first did.
-        return [] if torch_private.is_backward_running() else self.recordings
+        return [] if torch_private.is_backward_running() else self.sessions
 
 
 class _Thread(threading.local):
@@ -376,11 +514,11 @@ class _Process:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.sessions: list[_Session] = []
-        self.of_main_thread: list[_Session] = []
+        self.sessions: list[Session] = []
+        self.of_main_thread: list[Session] = []
         self.undo: list[Callable[[], object]] = []
 
-    def start(self, recording: _Session) -> None:
+    def start(self, recording: Session) -> None:
         with self.lock:
             self.sessions = [*self.sessions, recording]
             if threading.current_thread() is threading.main_thread():
@@ -394,7 +532,7 @@ class _Process:
                 if callable(getattr(module, "prepare", None)):
                     self._wrap(module, "read")
 
-    def stop(self, recording: _Session) -> None:
+    def stop(self, recording: Session) -> None:
         with self.lock:
             self.sessions = [other for other in self.sessions if other is not recording]
             self.of_main_thread = [other for other in self.of_main_thread if other is not recording]
@@ -445,7 +583,7 @@ def _on_call(module: nn.Module, args: tuple[Any, ...]) -> None:
     if torch.compiler.is_compiling():
         return
     watcher = _thread.watcher
-    if watcher.recordings:
+    if watcher.sessions:
         watcher.enter(module, args)
 
 
@@ -453,7 +591,7 @@ def _on_return(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
     if torch.compiler.is_compiling():
         return
     watcher = _thread.watcher
-    if watcher.recordings:
+    if watcher.sessions:
         kwargs, output = rest if len(rest) == 2 else ({}, None)  # after an exception torch passes no kwargs
         watcher.leave(module, args, kwargs, output)
 
@@ -467,7 +605,7 @@ def _watched(method: Callable[..., Any], *, reading: bool) -> Callable[..., Any]
         frame = watcher.frames[-1] if watcher.frames else None
         # Inside of it already: called by its hook, or super().read(…)
         inside = frame is not None and frame.module is module and (frame.reading or not reading)
-        if inside or not watcher.recordings or not isinstance(module, nn.Module):
+        if inside or not watcher.sessions or not isinstance(module, nn.Module):
             return method(module, *args, **kwargs)
         watcher.enter(module, args, reading=reading)
         output = None
@@ -489,13 +627,28 @@ def _observed(function: Callable[..., Any]) -> Callable[..., Any]:
         if torch.compiler.is_compiling():
             return function(*args, **kwargs)
         watcher = _thread.watcher
-        before = watcher.count()
-        output = function(*args, **kwargs)
-        if watcher.recordings and watcher.frames and watcher.count() == before:
-            watcher._saw(of_registered(watcher.masks, *args, **kwargs), None)
-        return output
+        if not watcher.sessions or not watcher.frames:
+            return function(*args, **kwargs)
+        return watcher.observe(function, args, kwargs)
 
     return observed
+
+
+def editable(
+    how: Callable[..., Reread],
+) -> Callable[[Callable[Arguments, AttentionOutput]], Callable[Arguments, AttentionOutput]]:
+    """Let `foci.edit` change the weights of a function that attends; ``how`` says of a call how they read."""
+
+    def decorate(function: Callable[Arguments, AttentionOutput]) -> Callable[Arguments, AttentionOutput]:
+        @functools.wraps(function)
+        def edited(*args: Arguments.args, **kwargs: Arguments.kwargs) -> AttentionOutput:
+            if torch.compiler.is_compiling() or not _process.sessions or not _thread.watcher.frames:
+                return function(*args, **kwargs)
+            return _thread.watcher.reread(function, how, args, kwargs)
+
+        return edited
+
+    return decorate
 
 
 def recordable(function: Callable[Arguments, AttentionOutput]) -> Callable[Arguments, AttentionOutput]:
@@ -516,8 +669,10 @@ def _handles(arguments: object) -> list[Weights]:
     return [leaf for leaf in leaves if isinstance(leaf, Weights)]
 
 
-def _paths(model: nn.Module) -> dict[nn.Module, str]:
+def paths_of(owner: str, model: nn.Module) -> dict[nn.Module, str]:
     """Return the path of each module; a module wrapped by `torch.compile` has the path of its wrapper."""
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"{owner}: model is a {type(model).__name__}, expected a torch.nn.Module.")
     paths = {}
     for name, module in model.named_modules():
         if "_orig_mod" not in module._modules:

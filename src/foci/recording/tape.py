@@ -224,9 +224,10 @@ class Recording(Mapping[str, Weights]):
             return UnknownNameError(f"{path!r} was not recorded: {reason}.")
         return unknown_name("path", path, self.paths)
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: Entry) -> Entry:
         self._entries.append(entry)
         self._by_paths = None
+        return entry
 
     def _drop(self, entry: Entry) -> None:
         self._entries.remove(entry)

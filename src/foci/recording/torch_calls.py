@@ -79,7 +79,7 @@ def of_dot_products(
 
 def of_multi_head_function(masks: Copies, *args: Any, **kwargs: Any) -> Weights:
     """Return the weights ``(B, H, L, S)`` of this call of `multi_head_attention_forward`, whose batch axis is 1."""
-    call = _bind(F.multi_head_attention_forward, *args, **kwargs)
+    call = bind(F.multi_head_attention_forward, *args, **kwargs)
     query, key = call["query"], call["key"]
     if query.dim() == 2:
         query, key = query.unsqueeze(1), key.unsqueeze(1)
@@ -106,7 +106,7 @@ def of_multi_head_module(
 
 def multi_head_call(module: nn.MultiheadAttention, *args: Any, **kwargs: Any) -> dict[str, Any]:
     """Return the arguments of a call of the module, and its parameters as `multi_head_attention_forward` takes them."""
-    call = _bind(nn.MultiheadAttention.forward, module, *args, **kwargs)
+    call = bind(nn.MultiheadAttention.forward, module, *args, **kwargs)
     names = ("num_heads", "in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight")
     call |= {name: getattr(module, name) for name in (*names, "bias_k", "bias_v", "add_zero_attn")}
     return call | {"use_separate_proj_weight": module.in_proj_weight is None, "static_k": None, "static_v": None}
@@ -131,7 +131,7 @@ def of_encoder_layer(
     masks: Copies, layer: nn.TransformerEncoderLayer, length: int, *args: Any, **kwargs: Any
 ) -> Weights:
     """Return the weights of the self-attention within this call of the layer, when it took its fused path."""
-    call = _bind(nn.TransformerEncoderLayer.forward, layer, *args, **kwargs)
+    call = bind(nn.TransformerEncoderLayer.forward, layer, *args, **kwargs)
     source = layer.norm1.forward(call["src"]) if layer.norm_first else call["src"]
     padding, mask = call["src_key_padding_mask"], call["src_mask"]
     return of_multi_head_module(masks, layer.self_attn, length, source, source, source, padding, attn_mask=mask)
@@ -194,7 +194,7 @@ def flow_of(function: Callable[..., Any], output: Any, args: tuple[Any, ...], kw
     None too if weights were dropped out: the output is then not the weights times the values.
     """
     if function is F.multi_head_attention_forward:
-        return _flow_of_multi_head(output[0], _bind(F.multi_head_attention_forward, *args, **kwargs))
+        return _flow_of_multi_head(output[0], bind(F.multi_head_attention_forward, *args, **kwargs))
     if function is not F.scaled_dot_product_attention or not isinstance(output, Tensor):
         return None
     value = args[2] if len(args) > 2 else kwargs["value"]
@@ -312,7 +312,7 @@ def _copy(mask: Tensor, invert: bool) -> Tensor:
     return mask.clone() if mask.grad_fn is None else mask
 
 
-def _bind(function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+def bind(function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
     """Return the arguments of a call by name, defaults included."""
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()

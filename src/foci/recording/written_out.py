@@ -45,12 +45,16 @@ class Softmax:
         columns: the size of its axis, 0 if it was not known then.
         was_read: whether values were multiplied with its result.
         is_partly_read: whether two or more of its columns were left out of that product. One is a sink.
+        result: what it returned.
+        edits: those of the calls that read it, chosen at the first of them.
     """
 
     place: frozenset[int]
     columns: int = 0
     was_read: bool = False
     is_partly_read: bool = False
+    result: Tensor | None = None
+    edits: Any = None
 
 
 @dataclass(eq=False)
@@ -62,12 +66,35 @@ class Read:
         computed: the model's own tensor.
         arrange: returns it, or its gradient, as ``(…, L, S)``.
         heads: how the first axis, where heads are joined with the batch, is parted; None if it is not, or not yet.
+        is_first: whether the softmax was not read before.
+        product: what values were multiplied with, which is the weights after dropout, and how; None once it is done.
+        place: returns what has the axes of that factor as a view with those of the weights, ``(…, L, S)``.
+        is_settled: whether it is known how heads and batch are joined.
+        later: what waits for that: gives another product.
     """
 
     softmax: Softmax
     computed: Tensor
     arrange: Callable[[Tensor], Tensor]
+    product: Product | None = None
     heads: Heads | None = None
+    is_first: bool = True
+    place: Callable[[Tensor], Tensor] | None = None
+    is_settled: bool = False
+    later: Callable[[], Tensor] | None = None
+
+    def read_with(self, weights: Tensor, kept: Tensor | None) -> Any:
+        """Return the product with other weights, arranged as those that were computed."""
+        if self.product is None:
+            raise RuntimeError("this product was let go of")
+        again, factor = self.product
+        place = self.place or self.arrange
+        if factor is not self.computed:  # weights were dropped out
+            computed = self.arranged(self.computed)
+            weights = weights * torch.where(computed != 0.0, self.parted(place(factor)) / computed, 1.0).detach()
+        new = torch.zeros_like(factor)
+        self.parted(place(new)).copy_(weights if kept is None else weights * kept)
+        return again(new)
 
     def arranged(self, tensor: Tensor) -> Tensor:
         """Return the weights, or their gradient, as ``(B, H, L, S)`` or ``(…, L, S)``."""
@@ -79,6 +106,32 @@ class Read:
             return weights
         weights = weights.unflatten(0, self.heads.sizes)
         return weights.transpose(0, 1) if self.heads.come_first else weights
+
+
+class Product(NamedTuple):
+    """A product with values, which can be computed again.
+
+    Attributes:
+        again: returns it with something in the place of the factor.
+        factor: the weights as they were multiplied.
+    """
+
+    again: Callable[[Tensor], Any]
+    factor: Tensor
+
+
+class Delayed(NamedTuple):
+    """A product that is computed again when its shape has been changed several times."""
+
+    product: Callable[[], Tensor]
+    shapes: tuple[Callable[[Tensor], Any], ...]
+
+    def result(self) -> Any:
+        """Return the product with its last shape."""
+        found = self.product()
+        for shape in self.shapes:
+            found = shape(found)
+        return found
 
 
 class Heads(NamedTuple):
@@ -96,11 +149,13 @@ class _Result:
         read: what was read.
         joined: the size of the axis of heads and batch.
         dim: features of a head.
+        shapes: the functions that have changed its shape since.
     """
 
     read: Read
     joined: int
     dim: int
+    shapes: tuple[Callable[[Tensor], Any], ...] = ()
 
     def reshaped(self, shape: Sequence[int]) -> None:
         """Take note of a shape that the result was given."""
@@ -111,6 +166,7 @@ class _Result:
             sizes = (self.joined // heads, heads) if self.read.heads is None else self.read.heads.sizes
             if heads in sizes:
                 self.read.heads = Heads(sizes, sizes[1] != heads)
+                self.read.is_settled = True
 
 
 @dataclass(eq=False)
@@ -121,6 +177,7 @@ class _Followed:
         softmax: where it comes from.
         weights: the weights before dropout, with the axes of the tensor.
         parted: the same before heads were joined with the batch, None if they were not.
+        product: of "products", how they are computed again, and with what in the place of which factor.
         ruler: has the shape of the tensor and no numbers; its only stride is that of the softmax axis.
         stage: "weights"; "products" with values, whose sum is missing; before that "exp" and its "sum", "logsumexp"
             and "log".
@@ -131,6 +188,7 @@ class _Followed:
     ruler: Tensor
     stage: str = "weights"
     parted: Tensor | None = None
+    product: Product | None = None
 
     @property
     def axis(self) -> int | None:
@@ -144,9 +202,14 @@ class _Followed:
 
 
 class WrittenOut:
-    """Follows the softmaxes of one thread to the values that they are multiplied with."""
+    """Follows the softmaxes of one thread to the values that they are multiplied with.
+
+    Attributes:
+        keeps_results: whether a `Softmax` has its result, for those who change it.
+    """
 
     def __init__(self) -> None:
+        self.keeps_results = False
         self._followed: Any = WeakTensorKeyDictionary()
         self._exponents: Any = WeakTensorKeyDictionary()  # scores whose exponentials were taken -> their softmax
         self._results: Any = WeakTensorKeyDictionary()
@@ -158,13 +221,18 @@ class WrittenOut:
         kwargs: Mapping[str, Any],
         output: Any,
         place: Callable[[], frozenset[int]],
-    ) -> Softmax | Read | None:
-        """Follow a function that was called; return the softmax that it took, or the attention that it completed."""
+    ) -> Softmax | Read | Delayed | None:
+        """Follow a function that was called; return the softmax that it took, or the attention that it completed.
+
+        Where a `Read` has something that waited for how heads and batch are joined, return that as soon as it is known.
+        """
         name = func.__name__.removeprefix("special_").removeprefix("linalg_")
         if name in _SOFTMAXES:
             return self._begin(name, args, kwargs, output, place)
         if self._results and args and isinstance(args[0], Tensor) and isinstance(output, Tensor):
-            self._follow_result(name, args[0], output)
+            result = self._follow_result(func, args, kwargs, output)
+            if result is not None:
+                return result
         if not self._followed:
             return None
         operands = [*args, *kwargs.values()]
@@ -175,18 +243,31 @@ class WrittenOut:
         if followed is None:
             return None
         if name == "sum":
-            return self._sum(followed, args, kwargs, output)
+            return self._sum(followed, func, args, kwargs, output)
         if followed.stage == "weights":
+            product = _product(func, args, kwargs, operands[index])
             if name in _FACTORS:
                 side = index - _FACTORS[name]
-                read = _matrix_product(followed, side)
-                if read is not None and isinstance(output, Tensor) and read.arrange(read.computed).dim() == 3:
+                read = _matrix_product(followed, side, product)
+                if read is None or not isinstance(output, Tensor):
+                    return read
+                if read.is_first and read.arrange(read.computed).dim() == 3:
                     self._results[output] = _Result(read, output.shape[0], output.shape[-1 if side == 0 else -2])
                 return read
             if name == "einsum":
-                return self._einsum(followed, args[0], operands, index, output)
+                return self._einsum(followed, args[0], operands, index, output, product)
         self._pass_on(name, func, followed, operands, index, args, kwargs, output)
         return None
+
+    def replaced(self, output: Any, new: Any) -> Any:
+        """Return what was put in the place of a product, and follow it as the product."""
+        if output in self._results:
+            self._results[new] = self._results[output]
+        return new
+
+    def waits(self, output: Any) -> bool:
+        """Return whether this product joins heads and batch, in a way that will be known by its next shapes."""
+        return output in self._results and not self._results[output].read.is_settled
 
     def forget(self) -> None:
         """Follow nothing from before any more."""
@@ -194,11 +275,20 @@ class WrittenOut:
         self._exponents.clear()
         self._results.clear()
 
-    def _follow_result(self, name: str, given: Tensor, output: Tensor) -> None:
-        result: _Result | None = self._results.get(given)
-        if result is not None and (name in _SHAPES or name == "contiguous"):
-            result.reshaped(output.shape)
-            self._results[output] = result
+    def _follow_result(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor
+    ) -> Delayed | None:
+        result: _Result | None = self._results.get(args[0])
+        if result is None or (func.__name__ not in _SHAPES and func.__name__ != "contiguous"):
+            return None
+        result = replace(result, shapes=(*result.shapes, lambda given: func(given, *args[1:], **kwargs)))
+        result.reshaped(output.shape)
+        self._results[output] = result
+        later, read = result.read.later, result.read
+        if later is None or not read.is_settled:
+            return None
+        read.later = None
+        return Delayed(later, result.shapes)
 
     def _follow(self, tensor: Tensor, followed: _Followed) -> None:
         """Follow a tensor for as long as the model keeps it."""
@@ -239,12 +329,20 @@ class WrittenOut:
             return None
         if dim is None:
             dim = -1 if name == "gumbel_softmax" else (0 if output.dim() in (0, 1, 3) else 1)  # as F.softmax takes it
-        softmax = Softmax(place(), output.shape[dim])
+        result = output if self.keeps_results and name != "log_softmax" else None
+        softmax = Softmax(place(), output.shape[dim], result=result)
         stage = "log" if name == "log_softmax" else "weights"
         self._follow(output, _Followed(softmax, output, _ruler(output, dim), stage))
         return softmax if stage == "weights" else None
 
-    def _sum(self, followed: _Followed, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Read | None:
+    def _sum(
+        self,
+        followed: _Followed,
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        output: Any,
+    ) -> Read | None:
         dims = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else None))
         axes = {dims} if isinstance(dims, int) else set(dims or ())
         axes = {axis % followed.ruler.dim() for axis in axes}
@@ -252,12 +350,21 @@ class WrittenOut:
             ruler = _ruler(followed.weights, next(iter(axes)))
             self._follow(output, _Followed(followed.softmax, followed.weights, ruler, "sum"))
         axis = followed.axis
-        if followed.stage == "products" and axis is not None and axis in axes:
-            return _read(followed, lambda weights: _spread(weights, axis))
+        if followed.product is not None and axis is not None and axis in axes:
+            products, factor = followed.product
+            again, _ = _product(func, args, kwargs, args[0])
+            product = Product(lambda new: again(products(new)), factor)
+            return _read(followed, lambda weights: _spread(weights, axis), product)
         return None
 
     def _einsum(
-        self, followed: _Followed, equation: str, operands: Sequence[Tensor], index: int, output: Tensor
+        self,
+        followed: _Followed,
+        equation: str,
+        operands: Sequence[Tensor],
+        index: int,
+        output: Tensor,
+        product: Product,
     ) -> Read | None:
         inputs, result, axis = *_labels(equation, operands), followed.axis
         mine = inputs[index]
@@ -277,7 +384,7 @@ class WrittenOut:
         if len(order) != len(mine):
             return None
         row = not queries
-        return _read(followed, lambda weights: _rows(weights.permute(order), row))
+        return _read(followed, lambda weights: _rows(weights.permute(order), row), product)
 
     def _pass_on(
         self,
@@ -304,7 +411,7 @@ class WrittenOut:
         elif name in ("add", "sub", "__rsub__", "subtract"):
             self._combine(followed, operands, output)
         elif name in _SAME_SHAPE:
-            self._multiply(followed, name, output)
+            self._multiply(followed, name, output, _product(func, args, kwargs, operands[index]))
 
     def _reshape(
         self, followed: _Followed, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
@@ -344,27 +451,50 @@ class WrittenOut:
                     other.softmax.was_read = True
             self._follow(output, _Followed(followed.softmax, output, followed.ruler))
 
-    def _multiply(self, followed: _Followed, name: str, output: Tensor) -> None:
+    def _multiply(self, followed: _Followed, name: str, output: Tensor, product: Product) -> None:
         weights = _unexpanded(followed.weights)
-        if output.shape == followed.ruler.shape and weights.shape == followed.weights.shape:
+        if followed.product is not None:  # something is done to products before they are added up
+            if output.shape == followed.ruler.shape:
+                products, factor = followed.product
+                later = Product(lambda new: product.again(products(new)), factor)
+                self._follow(output, replace(followed, product=later))
+        elif output.shape == followed.ruler.shape and weights.shape == followed.weights.shape:
             self._follow(output, _Followed(followed.softmax, output, followed.ruler, followed.stage))
         elif name in ("mul", "multiply") and followed.stage == "weights" and output.dim() == followed.ruler.dim():
             ruler = followed.ruler.expand(output.shape)
-            self._follow(output, _Followed(followed.softmax, weights, ruler, "products"))
+            product = product._replace(factor=_unexpanded(product.factor))
+            self._follow(output, _Followed(followed.softmax, weights, ruler, "products", product=product))
 
 
-def _matrix_product(followed: _Followed, side: int) -> Read | None:
+def _product(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], factor: Tensor) -> Product:
+    """Return how a call is repeated with something else in the place of this argument."""
+
+    def again(new: Tensor) -> Any:
+        def put(value: Any) -> Any:
+            if isinstance(value, list | tuple):  # of einsum
+                return [put(one) for one in value]
+            return new if value is factor else value
+
+        return func(*map(put, args), **{name: put(value) for name, value in kwargs.items()})
+
+    return Product(again, factor)
+
+
+def _matrix_product(followed: _Followed, side: int, product: Product) -> Read | None:
     """Return the read of a product of matrices, if it adds up values over the axis of the softmax."""
     axis, dims = followed.axis, followed.ruler.dim()
     if axis is None or side not in (0, 1):
         return None
     if side == 0 and axis == dims - 1:
-        if followed.parted is not None:
-            followed = replace(followed, weights=followed.parted)  # with four axes
-        return _read(followed, lambda weights: _rows(weights, dims == 1))
+        if followed.parted is not None:  # with four axes
+            sizes = followed.parted.shape[:2]
+            read = _read(replace(followed, weights=followed.parted), lambda weights: weights, product)
+            read.place = lambda factor: factor.unflatten(0, sizes)
+            return read
+        return _read(followed, lambda weights: _rows(weights, dims == 1), product)
     if side == 1 and dims > 1 and axis == dims - 2:
-        return _read(followed, lambda weights: weights.mT)
-    return _read(followed, lambda weights: _rows(weights, True)) if side == 1 and dims == 1 else None
+        return _read(followed, lambda weights: weights.mT, product)
+    return _read(followed, lambda weights: _rows(weights, True), product) if side == 1 and dims == 1 else None
 
 
 def _parted(followed: _Followed, reshaped: Tensor) -> Tensor | None:
@@ -374,15 +504,15 @@ def _parted(followed: _Followed, reshaped: Tensor) -> Tensor | None:
     return before if joined and before.shape[0] * before.shape[1] == reshaped.shape[0] else None
 
 
-def _read(followed: _Followed, arrange: Callable[[Tensor], Tensor]) -> Read | None:
-    """Return the read of a softmax that was not read before."""
-    if followed.softmax.was_read:
-        return None
+def _read(followed: _Followed, arrange: Callable[[Tensor], Tensor], product: Product) -> Read:
+    """Return a read of a softmax."""
+    is_first = not followed.softmax.was_read
     followed.softmax.was_read = True
-    followed.softmax.is_partly_read = followed.axis is not None and (
-        followed.ruler.shape[followed.axis] < followed.softmax.columns - 1
-    )
-    return Read(followed.softmax, followed.weights, arrange)
+    if is_first:
+        followed.softmax.is_partly_read = followed.axis is not None and (
+            followed.ruler.shape[followed.axis] < followed.softmax.columns - 1
+        )
+    return Read(followed.softmax, followed.weights, arrange, product, is_first=is_first)
 
 
 def _ruler(tensor: Tensor, axis: int | None) -> Tensor:

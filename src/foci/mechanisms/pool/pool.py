@@ -24,7 +24,29 @@ from foci.checks import check_shape, check_valid, refuse_script
 from foci.errors import check_sizes
 from foci.masks import clear_unreadable, masked_softmax
 from foci.outputs import AttentionOutput, called_as
+from foci.recording.recorder import editable
+from foci.recording.rereading import Reread
 from foci.weights import Weights
+
+
+def _read(weights: Tensor, value: Tensor) -> Tensor:
+    return (weights.unsqueeze(-2) @ value).squeeze(-2)
+
+
+def _reread(scores: Tensor, value: Tensor, mask: Tensor | None) -> Reread:
+    """Return how a pool reads, for `foci.edit`."""
+
+    def limited(open: Tensor) -> AttentionOutput:
+        return _pool(scores, value, open if mask is None else open & mask)
+
+    return Reread(lambda weights: _read(weights, value), lambda: mask, limited)
+
+
+@editable(_reread)
+def _pool(scores: Tensor, value: Tensor, mask: Tensor | None) -> AttentionOutput:
+    """Return the mean of the positions by the softmax of their scores."""
+    weights = masked_softmax(scores, mask)
+    return AttentionOutput(_read(weights, value), Weights.from_tensor(weights))
 
 
 class AttentionPool(nn.Module):
@@ -73,9 +95,7 @@ class AttentionPool(nn.Module):
             check_valid("AttentionPool", "mask", mask, value.shape[0], value.shape[1], value.device)
             value = clear_unreadable(value, mask.unsqueeze(1))
         scores = torch.tanh(self.project(value)) @ self.context
-        weights = masked_softmax(scores, mask)
-        output = (weights.unsqueeze(-2) @ value).squeeze(-2)
-        return AttentionOutput(output, Weights.from_tensor(weights))
+        return _pool(scores, value, mask)
 
     if TYPE_CHECKING:
 

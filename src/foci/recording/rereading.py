@@ -1,0 +1,141 @@
+"""Calls of an attention as edits see them, and what the mechanisms of foci read with edited weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foci.outputs import AttentionOutput
+from foci.recording.changes import Attended
+from foci.recording.edits import Edit
+from foci.recording.written_out import Read
+from foci.weights import Weights
+from foci.weights.sources import Dense, DotSoftmax
+
+_MASKING = -1e4
+"""Biases from here on down are masks: many models have -10000, or the least number of a dtype, in the place of -inf."""
+
+
+@dataclass(frozen=True)
+class Reread:
+    """How a call of a function of foci reads with its weights.
+
+    Attributes:
+        read: returns the output of weights.
+        find_open: returns which positions may be read, of the rank of the weights; None for all.
+        limited: makes the call with only these positions open.
+        next_state: returns the next state from the weights ``(B, 1, S)`` of one query; None where it does not depend on
+            them.
+        step: returns the arguments of the call for one query, from its number and the state; None where the queries
+            do not depend on each other.
+    """
+
+    read: Callable[[Tensor], Tensor]
+    find_open: Callable[[], Tensor | None]
+    limited: Callable[[Tensor], AttentionOutput]
+    next_state: Callable[[Tensor], Any] | None = None
+    step: Callable[[int, Any], tuple[Any, ...]] | None = None
+
+
+def attended_by(name: str, weights: Weights) -> Attended:
+    """Return the call whose weights these are."""
+    source = weights.source
+    limit = None
+    if isinstance(source, DotSoftmax):
+        dots = source
+
+        def limit(open: Tensor) -> Tensor:
+            found = _open(weights)
+            return replace(dots, mask=open if found is None else open & found, versions=None).rows(slice(None))
+
+    return Attended(name, weights.shape, weights.device, weights.dense, lambda: _open(weights), limit)
+
+
+def attended_in(name: str, read: Read) -> Attended:
+    """Return the call of an attention that a model's own code writes out."""
+    computed = read.arranged(read.computed)
+
+    def find_open() -> Tensor:
+        result = read.softmax.result  # before it was converted to a dtype in which small weights are 0
+        whole = result is not None and result.shape == read.computed.shape
+        return (read.arranged(result) if whole else computed) != 0.0  # type: ignore[arg-type]
+
+    return Attended(name, computed.shape, computed.device, lambda: computed, find_open)
+
+
+def changed(call: Attended, edits: Sequence[Edit]) -> bool:
+    """Apply the edits to the call, and return whether anything has changed."""
+    for edit in edits:
+        edit.apply(call)
+    return call.is_changed
+
+
+def read_edited(
+    name: str,
+    edits: Sequence[Edit],
+    function: Callable[..., AttentionOutput],
+    how: Callable[..., Reread],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> AttentionOutput:
+    """Return what a function of foci reads with the edited weights."""
+    reading = how(*args, **kwargs)
+    found = function(*args, **kwargs)
+    length = found.weights.shape[-2]
+    if reading.step is None or length < 2:
+        return _read(name, edits, reading, found)
+    steps: list[AttentionOutput] = []
+    is_changed = False
+    for row in range(length):
+        given = reading.step(row, steps[-1].state if steps else None)
+        plain = function(*given)
+        steps.append(_read(name, edits, how(*given), plain, first=row, length=length))
+        is_changed |= steps[-1] is not plain
+    if not is_changed:
+        return found
+    outputs, weights = zip(*((step.output, step.weights.dense()) for step in steps))
+    return AttentionOutput(torch.cat(outputs, dim=-2), Weights.from_tensor(torch.cat(weights, dim=-2)), steps[-1].state)
+
+
+def _read(
+    name: str, edits: Sequence[Edit], reading: Reread, found: AttentionOutput, first: int = 0, length: int = 0
+) -> AttentionOutput:
+    """Return what was found, or what the edited weights read."""
+
+    pools = len(found.weights.shape) == 2  # one query for each entry, without an axis
+
+    def with_query(weights: Tensor) -> Tensor:
+        return weights.unsqueeze(-2) if pools else weights
+
+    def find_open() -> Tensor | None:
+        mask = reading.find_open()
+        return None if mask is None else with_query(mask)
+
+    def limit(open: Tensor) -> Tensor:
+        return with_query(reading.limited(open.squeeze(-2) if pools else open).weights.dense())
+
+    there = with_query(found.weights.dense())
+    call = Attended(name, there.shape, there.device, lambda: there, find_open, limit, first, length)
+    if not changed(call, edits):
+        return found
+    weights = call.weights.squeeze(-2) if pools else call.weights
+    kept = call.kept if call.kept is None or not pools else call.kept.squeeze(-2)
+    output = reading.read(weights if kept is None else weights * kept)
+    state = found.state if reading.next_state is None else reading.next_state(weights)
+    return AttentionOutput(output, replace(found.weights, source=Dense(weights)), state)
+
+
+def _open(weights: Weights) -> Tensor | None:
+    """Return which positions may be read; None for all."""
+    source = weights.source
+    if not isinstance(source, DotSoftmax):
+        return weights.dense() != 0.0
+    _, mask = source.scores(slice(None))
+    if source.bias is None:
+        return mask
+    near = source.bias > _MASKING
+    return near if mask is None else mask & near
