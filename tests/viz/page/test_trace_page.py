@@ -284,6 +284,7 @@ def test_hovering_shows_what_a_word_read_and_what_read_it(open_page):
     one.word(1, 1).hover()
     np.testing.assert_allclose(one.shades(0, "--u"), [0.2, 1.0, 0.1], atol=0.01)
     assert re.search(r"alte.*It was read by.*old.*1\.00.*the.*0\.2.*house.*0\.1", one.side(), re.DOTALL)
+    assert "read about 1.30 in all, 1.7 times the mean position" in one.side()  # 0.2 + 1 + 0.1, of 3 in 4 columns
 
 
 @pytest.mark.slow

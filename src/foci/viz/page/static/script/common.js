@@ -110,6 +110,8 @@ function number(weight) {
 
 const count = (cells) => (cells < 9.95 ? cells.toFixed(1) : String(Math.round(cells)));
 
+const sumOf = (values) => values.reduce((total, value) => total + value, 0);
+
 function largest(values) {
   let most = 0;
   for (const value of values) if (value > most) most = value;

@@ -21,6 +21,7 @@ const LANGUAGES = {
         who: (who) => `${who} ${does}`, whom: (whom) => `${whom} is ${done}`, nothing: `${does} nothing`,
         axes: (down, across, swapped) => (swapped ? `Columns (${across}) ${act}${to} rows (${down})` : `Rows (${down}) ${act}${to} columns (${across})`),
         everywhere: (word) => `What “${word}” ${does}${to}`,
+        inAll: (n, times, cut) => `${done} ${cut ? "at least" : "about"} ${n} in all, ${times} times the mean position`,
         overview: `Each picture is one head: rows ${act}${to} columns. Below it stands the entropy, in nats, and about how many positions a row ${does}${to}.`,
       })),
       tags: {
@@ -28,6 +29,7 @@ const LANGUAGES = {
         did: "Its tags", was: "Where it stands", didOf: (word) => `“${word}”`, wasOf: (word) => `“${word}”`,
         who: (who) => who, whom: (whom) => whom, nothing: "has no tag",
         axes: (down, across) => `Rows: ${down}, columns: ${across}`, everywhere: (word) => `The tags of “${word}”`,
+        inAll: (n, times, cut) => `${cut ? "at least" : "about"} ${n} in all, ${times} times the mean`,
         overview: "Each picture is one head. Below it stands the entropy, in nats, and about how many tags are likely.",
       },
     },
@@ -67,6 +69,7 @@ const LANGUAGES = {
         who: (who) => `${who}（${act}者）`, whom: (whom) => `${whom}（被${act}）`, nothing: `未${act}任何位置`,
         axes: (down, across, swapped) => (swapped ? `列（${across}）${act}行（${down}）` : `行（${down}）${act}列（${across}）`),
         everywhere: (word) => `“${word}”${act}的${what}`,
+        inAll: (n, times, cut) => `被${act}的权重合计${cut ? "至少" : "约"} ${n}，是各位置平均值的 ${times} 倍`,
         overview: `每幅小图是一个头：行${act}列。下方是熵（奈特）以及一行大约${act}多少个位置。`,
       })),
       tags: {
@@ -74,6 +77,7 @@ const LANGUAGES = {
         did: "它的标签", was: "出现位置", didOf: (word) => `“${word}”`, wasOf: (word) => `“${word}”`,
         who: (who) => who, whom: (whom) => whom, nothing: "没有标签",
         axes: (down, across) => `行：${down}，列：${across}`, everywhere: (word) => `“${word}”的标签`,
+        inAll: (n, times, cut) => `合计${cut ? "至少" : "约"} ${n}，是平均值的 ${times} 倍`,
         overview: "每幅小图是一个头。下方是熵（奈特）以及大约有多少个可能的标签。",
       },
     },

@@ -68,6 +68,15 @@ class Matrix {
     return Float32Array.from(this.scales, (_, row) => this.weight(row, column));
   }
 
+  /** What all rows read of a column on average. */
+  ofMeanColumn() {
+    if (this.readInAll === undefined) {
+      this.readInAll = sumOf(this.rest);
+      for (let row = 0; row < this.rows; row++) this.readInAll += sumOf(this.row(row)) * this.scales[row];
+    }
+    return this.readInAll / this.columns;
+  }
+
   isEmpty(row) {
     return this.scales[row] === 0 && !(this.rest[row] > 0);
   }

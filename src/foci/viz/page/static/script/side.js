@@ -59,6 +59,13 @@ function listOf(values, side, tone, rest, listed = LISTED) {
   return list;
 }
 
+/** How much all rows read of one column, beside what they read of the mean column. */
+function inAll(column) {
+  const read = sumOf(matrix.readBy(column));
+  const times = read / matrix.ofMeanColumn();
+  return tell("inAll", number(read), Number.isFinite(times) ? count(times) : "–", sumOf(matrix.rest) > 0.0005);
+}
+
 function wordSection(side, index, asked) {
   const title = make("p", { class: "word", dir: "auto" }, thumbnail(side, index), nameOf(side, index));
   const size = side === "target" ? matrix.rows : matrix.columns;
@@ -68,6 +75,7 @@ function wordSection(side, index, asked) {
     if (matrix.isEmpty(index)) about.push(tell("nothing"));
     else if (Number.isFinite(entropy)) about.push(say("spread", count(Math.exp(entropy))));
   }
+  if (asked.includes("readBy")) about.push(inAll(index));
   if (state.pinned) about.push(say(touch.matches ? "pinnedTouch" : "pinned"));
   const section = make("section", {}, title, make("p", { class: "about", text: about.join(" · ") }));
   const add = (heading, lines, other, tone, rest) => {
