@@ -9,9 +9,12 @@ Weights are rounded to one byte: ``w ≈ q · (row's largest / 255)`` with q in 
 1/510 of the largest in its row, and one smaller than that reads 0. Entropies, and how much weight a trace left out, are
 those of the exact weights.
 
-A block of weights holds, in little-endian order, ``scale (L) f4``, ``rest (L) f4``, and then, if it is dense,
-``q (L, S) u1``; if it is sparse, as a matrix that is mostly 0 is, ``count (L) u4``, ``step (n) u2`` (``u4`` above
-65,536 columns), ``q (n) u1``, where a step is the distance from the column before in the row.
+Columns that the page can hide (special tokens and sinks, at most 32) are kept apart as they are, and the largest in a
+row is that of the others: the rest of a row of which a sink has nearly all keeps its precision when it is scaled up.
+
+A block of weights holds, in little-endian order, ``scale (L) f4``, ``rest (L) f4``, ``apart (A, L) f4``, and then, if
+it is dense, ``q (L, S) u1``; if it is sparse, as a matrix that is mostly 0 is, ``count (L) u4``, ``step (n) u2``
+(``u4`` above 65,536 columns), ``q (n) u1``, where a step is the distance from the column before in the row.
 """
 
 from __future__ import annotations
@@ -31,12 +34,13 @@ from foci.metrics.attention import row_entropy
 from foci.viz.colors import STOPS
 from foci.viz.labels import shown
 from foci.viz.page.offline import is_static, offline_page
+from foci.viz.regrouped import sinks_of
 from foci.viz.relevance import rollouts
 from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 from foci.viz.views import load, views_of
 
 _SCRIPTS = (
-    *("common", "colors", "numbers", "pictures", "side", "text", "drawn", "scrolled"),
+    *("common", "colors", "numbers", "lens", "pictures", "side", "text", "drawn", "scrolled"),
     *("views/words", "views/heat", "views/links", "views/layers", "views/heads", "views/compare"),
     *("svg", "saving", "address", "printing"),
 )
@@ -45,6 +49,8 @@ _CHUNK = 1 << 22
 """How many weights are looked at together."""
 _THUMBNAIL = 40
 """The most cells that a head's small picture has along a side."""
+_MOST_APART = 32
+"""The most columns that are kept apart."""
 _PICTURE = 1024
 """The most pixels that an image is shown with along a side."""
 
@@ -99,11 +105,12 @@ def _describe_trace(trace: Trace, prefix: str, payload: dict[str, Any], blocks: 
     for name, value in trace.metadata.items():
         payload["metadata"].append([f"{prefix}{name}", value if isinstance(value, str) else f"{value:.6g}"])
     for key, axis in trace.axes.items():
-        payload["axes"][f"{prefix}{key}"] = _describe_axis(axis, key, blocks)
+        payload["axes"][f"{prefix}{key}"] = {**_describe_axis(axis, key, blocks), "sinks": sinks_of(trace, key)}
     rolled = rollouts(trace)
     for name, attention in trace.attentions.items():
         extras = {**attention.extras, **({"rollout": rolled[name]} if name in rolled else {})}
-        described = _describe_attention(attention, extras, blocks)
+        source = payload["axes"][f"{prefix}{attention.source}"]
+        described = _describe_attention(attention, extras, blocks, _apart(attention, source))
         described["verb"] = _verb(trace, attention)
         for key in ("name", "group", "source", "target"):
             described[key] = f"{prefix}{described[key]}"
@@ -129,6 +136,8 @@ def _describe_axis(axis: Axis, key: str, blocks: list[str]) -> dict[str, Any]:
         "seconds": axis.seconds,
         "start": axis.start,
         "sentences": axis.sentences,
+        "words": _describe_words(axis),
+        "special": axis.special_tokens,
     }
     if axis.image is not None:
         image = _smaller(axis.image)
@@ -138,6 +147,12 @@ def _describe_axis(axis: Axis, key: str, blocks: list[str]) -> dict[str, Any]:
         shades = np.rint(sound * (255 / max(float(sound.max()), 1e-12))).astype(np.uint8)
         described["spectrogram"] = {"steps": sound.shape[0], "bins": sound.shape[1], "block": _pack(blocks, shades)}
     return described
+
+
+def _describe_words(axis: Axis) -> list[tuple[str, int]] | None:
+    """Return the words of an axis with how many positions they have; None where each position is one."""
+    words = axis.joined_words
+    return [(shown(word.label), word.pieces) for word in words] if len(words) < len(axis) else None
 
 
 def _smaller(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -152,7 +167,7 @@ def _smaller(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _describe_attention(
-    attention: TracedAttention, extras: dict[str, NDArray[np.float32]], blocks: list[str]
+    attention: TracedAttention, extras: dict[str, NDArray[np.float32]], blocks: list[str], apart: list[int]
 ) -> dict[str, Any]:
     heads, rows, columns = attention.shape
     slots: list[tuple[TracedAttention, int | None]] = [(attention, None)] if heads > 1 else []
@@ -161,7 +176,7 @@ def _describe_attention(
         slots.append((TracedAttention(attention.name, attention.source, attention.target, weights[None]), 0))
     matrices, thumbnails, entropies = [], [], []
     for maps, head in slots:
-        matrices.append(_describe_matrix(maps, head, blocks))
+        matrices.append(_describe_matrix(maps, head, blocks, apart))
         thumbnails.append(_thumbnail(maps, head))
         entropies.append(_entropy(maps, head))
     return {
@@ -176,6 +191,7 @@ def _describe_attention(
         "rows": rows,
         "columns": columns,
         "kept": attention.weights.values.shape[-1] if isinstance(attention.weights, TopWeights) else None,
+        "apart": apart,
         "matrices": matrices,
         "thumbnails": {
             "height": thumbnails[0].shape[0] if thumbnails else 0,
@@ -183,21 +199,36 @@ def _describe_attention(
             "block": _pack(blocks, *thumbnails),
         },
         "entropy": _pack(blocks, *entropies),
+        "hidden": None if attention.hidden is None else _pack(blocks, *_hidden_shares(attention.hidden)),
     }
 
 
-def _describe_matrix(attention: TracedAttention, head: int | None, blocks: list[str]) -> dict[str, Any]:
+def _apart(attention: TracedAttention, source: dict[str, Any]) -> list[int]:
+    """Return the columns that are kept as they are: of those that the page can hide, the ones that are read most."""
+    hideable = sorted({*source["special"], *source["sinks"]})
+    if len(hideable) > _MOST_APART:
+        means = attention.dense().mean(axis=0)
+        hideable = sorted(sorted(hideable, key=lambda place: -means[place])[:_MOST_APART])
+    return hideable
+
+
+def _describe_matrix(
+    attention: TracedAttention, head: int | None, blocks: list[str], apart: list[int]
+) -> dict[str, Any]:
     """One head, or the mean of all, as a block; whichever form has fewer bytes."""
     _, rows, columns = attention.shape
     step_type = np.dtype(np.uint16 if columns <= 1 << 16 else np.uint32)
     scales, nonzero = [np.zeros(0, np.float32)], 0
+    exact = [np.zeros((0, len(apart)), np.float32)]
     for piece in _pieces(attention, head):
-        scales.append(piece.max(axis=1, initial=0.0) / np.float32(255))
-        nonzero += int(np.count_nonzero(_quantize(piece, scales[-1])))
+        exact.append(piece[:, apart])
+        others = np.delete(piece, apart, axis=1)
+        scales.append(others.max(axis=1, initial=0.0) / np.float32(255))
+        nonzero += int(np.count_nonzero(_quantize(piece, scales[-1], apart)))
     sparse = nonzero * (1 + step_type.itemsize) + 4 * rows < rows * columns
     counts, steps, bytes_ = [np.zeros(0, np.uint32)], [np.zeros(0, step_type)], [np.zeros(0, np.uint8)]
     for piece, scale in zip(_pieces(attention, head), scales[1:]):
-        quantized = _quantize(piece, scale)
+        quantized = _quantize(piece, scale, apart)
         if not sparse:
             bytes_.append(quantized.ravel())
             continue
@@ -207,14 +238,17 @@ def _describe_matrix(attention: TracedAttention, head: int | None, blocks: list[
         counts.append(np.bincount(at_row, minlength=len(piece)).astype(np.uint32))
         steps.append(np.where(first_of_row, at_column, distance).astype(step_type))
         bytes_.append(quantized[at_row, at_column])
-    kept = [np.concatenate(scales), _rest(attention, head)]
+    kept = [np.concatenate(scales), _rest(attention, head), np.concatenate(exact).T]
     if sparse:
         kept += [np.concatenate(counts), np.concatenate(steps)]
     return {"sparse": sparse, "block": _pack(blocks, *kept, np.concatenate(bytes_))}
 
 
-def _quantize(weights: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.uint8]:
-    return np.rint(weights / np.where(scale > 0, scale, np.float32(1))[:, None]).astype(np.uint8)
+def _quantize(weights: NDArray[np.float32], scale: NDArray[np.float32], apart: list[int]) -> NDArray[np.uint8]:
+    """Return the weights as bytes; of those that are kept apart, whether there is any."""
+    levels = np.rint(weights / np.where(scale > 0, scale, np.float32(1))[:, None])
+    levels[:, apart] = weights[:, apart] > 0
+    return levels.astype(np.uint8)
 
 
 def _pieces(attention: TracedAttention, head: int | None) -> Iterator[NDArray[np.float32]]:
@@ -234,6 +268,11 @@ def _rest(attention: TracedAttention, head: int | None) -> NDArray[np.float32]:
         return np.zeros(attention.shape[1], np.float32)
     rest: NDArray[np.float32] = attention.weights.rest.mean(axis=0) if head is None else attention.weights.rest[head]
     return rest
+
+
+def _hidden_shares(hidden: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    """Return the hidden share of each row: of the mean of all heads, if there are several, and of each head."""
+    return [*([hidden.mean(axis=0)] if len(hidden) > 1 else []), *hidden]
 
 
 def _entropy(attention: TracedAttention, head: int | None) -> NDArray[np.float32]:

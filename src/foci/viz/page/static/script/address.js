@@ -20,6 +20,8 @@ function addressText() {
   if (state.pinned) fields.set("held", "1");
   if (state.threshold) fields.set("hide", String(hideOf(state.threshold)));
   if (state.scale !== defaults.scale) fields.set("scale", state.scale);
+  const lens = Object.keys(state.lens).filter((name) => state.lens[name]);
+  if (lens.length) fields.set("lens", lens.join(" "));
   if (state.root !== defaults.root) fields.set("small", state.root ? "1" : "0");
   return fields.toString();
 }
@@ -36,7 +38,7 @@ function remember(replace = false) {
 /** The state that the address tells; what is missing or unknown is as in a page without it. */
 function fromAddress() {
   const fields = new URLSearchParams(location.hash.slice(1));
-  const found = { ...defaults };
+  const found = { ...defaults, lens: state.lens };
   if (!fields.size) return found;
   const whole = (text, low, high) => (/^\d{1,9}$/.test(text ?? "") && Number(text) >= low && Number(text) <= high ? Number(text) : null);
   if (Object.hasOwn(VIEWS, fields.get("view") ?? "")) found.view = fields.get("view");
@@ -56,6 +58,8 @@ function fromAddress() {
 }
 
 async function followAddress() {
+  const lens = (new URLSearchParams(location.hash.slice(1)).get("lens") ?? "").split(" ");
+  setLens(Object.fromEntries(Object.keys(LENSES).map((name) => [name, lens.includes(name) && lensMatters(name)])));
   const { attention, head, together, ...rest } = fromAddress();
   if (!(await load(attention, head, together))) return;
   Object.assign(state, rest);

@@ -5,6 +5,7 @@ const LISTED = 12; // words in a list beside the view
 const MOST_LINKS = 4000; // lines drawn at a time
 const LONG = 300; // from so many cells on, a text that reads itself is shown twice, side by side
 const KEPT_MATRICES = 48;
+const THUMBNAIL = 40; // the most cells that a head's small picture has along a side
 const TOGETHER = 8; // the most heads that are shown at once
 
 const trace = page;
@@ -17,6 +18,7 @@ Object.assign(state, {
   threshold: 0,
   scale: "matrix",
   root: false,
+  lens: { words: false, special: false, sinks: false }, // whose positions are shown: see lens.js
   target: 0, // the cell that reads, and the cell that is read; null where none is pointed at
   source: null,
   pinned: false,

@@ -14,6 +14,7 @@ const LANGUAGES = {
     extras: { rollout: "rollout", gradient: "attention × gradient", weight: "as applied" },
     layerNumber: (n) => `layer ${n}`, hide: "Hide below", nothingHidden: "nothing",
     scale: "Full color", byMatrix: "largest weight of all", byRow: "largest of each row", root: "Bring out small weights",
+    joinWords: "Join words", hideSpecial: "Hide special tokens", hideSinks: "Hide sinks", hiddenShare: (share) => `${share} of the weight hidden`,
     verbs: {
       ...each([["reads", "read", "read", "read", ""], ["writes", "write", "wrote", "written", " to"]], (does, act, did, done, to) => ({
         between: (who, whom) => `${who} ${does}${to} ${whom}`, among: (who) => `${who} ${does}${to} itself`,
@@ -62,6 +63,7 @@ const LANGUAGES = {
     extras: { rollout: "注意力展开（rollout）", gradient: "注意力 × 梯度", weight: "实际系数" },
     layerNumber: (n) => `层 ${n}`, hide: "隐藏小于", nothingHidden: "不隐藏",
     scale: "色标上限", byMatrix: "全部中的最大权重", byRow: "每行的最大权重", root: "突出小权重",
+    joinWords: "合并为词", hideSpecial: "隐藏特殊词元", hideSinks: "隐藏注意力汇聚点", hiddenShare: (share) => `${share} 的权重已隐藏`,
     verbs: {
       ...each([["reads", "读取", "内容"], ["writes", "写入", "位置"]], (_, act, what) => ({
         between: (who, whom) => `${who} ${act} ${whom}`, among: (who) => `${who} ${act}自身`,

@@ -97,9 +97,11 @@ function showControls() {
   showThreshold();
   byId("scale").value = state.scale;
   byId("root").checked = state.root;
+  showLenses();
   byId("heading").textContent = textOfTrace() || (among() ? tell("among", titleOf("target")) : tell("between", titleOf("target"), titleOf("source")));
   const head = matrixName() && ` · ${matrixName()}`;
-  byId("attention-name").textContent = `${named(attention.name)}${head} · ${attention.rows} × ${attention.columns}`;
+  const hidden = hiddenShare() === null ? "" : ` · ${say("hiddenShare", percent(hiddenShare()))}`;
+  byId("attention-name").textContent = `${named(attention.name)}${head} · ${attention.rows} × ${attention.columns}${hidden}`;
   for (const tab of byId("views").children) {
     const chosen = tab.dataset.view === state.view;
     tab.hidden = !VIEWS[tab.dataset.view].fits();
@@ -174,6 +176,17 @@ function wireChoices() {
   }
 }
 
+/** The same trace with other positions: what was pointed at still is, if it is there. */
+function wirePositions() {
+  wireLenses(async (now) => {
+    const { attention, head, together, target, source } = state;
+    if (!(await load(attention, head, together))) return;
+    Object.assign(state, { target: now(attention.target, target), source: now(attention.source, source) });
+    build();
+    remember();
+  });
+}
+
 function wirePage() {
   const translated = () => {
     nameFiles();
@@ -218,6 +231,7 @@ function opening() {
 async function start() {
   wireTabs();
   wireChoices();
+  wirePositions();
   wirePage();
   translate();
   nameFiles();
@@ -227,6 +241,7 @@ async function start() {
     return undefined;
   }
   opening();
+  setLens(state.lens);
   defaults = readState();
   return followAddress();
 }

@@ -74,6 +74,7 @@ function wordSection(side, index, asked) {
     const entropy = entropies[slotOf(state.attention, state.head)]?.[index];
     if (matrix.isEmpty(index)) about.push(tell("nothing"));
     else if (Number.isFinite(entropy)) about.push(say("spread", count(Math.exp(entropy))));
+    if (matrix.hidden?.[index] > 0) about.push(say("hiddenShare", percent(matrix.hidden[index])));
   }
   if (asked.includes("readBy")) about.push(inAll(index));
   if (state.pinned) about.push(say(touch.matches ? "pinnedTouch" : "pinned"));

@@ -13,7 +13,7 @@ class HeadsView {
     longest.matrices.forEach((_, slot) => header.append(make("th", { scope: "col", text: headName(longest, headOf(longest, slot)) })));
     const colors = ramp();
     const rows = await Promise.all(layers.map(async (attention) => {
-      const [pictures, entropy] = await Promise.all([kept(attention.thumbnails.block), entropiesOf(attention)]);
+      const [pictures, entropy] = await Promise.all([thumbnailsOf(attention), entropiesOf(attention)]);
       const name = layers.length > 1 && attention.layer !== null ? say("layerNumber", attention.layer) : named(attention.name);
       const row = make("tr", {}, make("th", { scope: "row", text: name, title: named(attention.name) }));
       attention.matrices.forEach((_, slot) => row.append(make("td", {}, this.button(attention, slot, pictures, entropy[slot], colors))));
@@ -27,9 +27,9 @@ class HeadsView {
   }
 
   button(attention, slot, pictures, entropy, colors) {
-    const { height, width } = attention.thumbnails;
+    const { height, width } = pictures;
     const head = headOf(attention, slot);
-    const bytes = new Uint8Array(pictures, slot * height * width, height * width);
+    const bytes = pictures.bytes.subarray(slot * height * width, (slot + 1) * height * width);
     const place = (k) => (trace.axes[attention.source].rightToLeft ? k + width - 1 - 2 * (k % width) : k);
     const pixels = Uint32Array.from(bytes, (_, k) => colors[Math.floor((bytes[place(k)] / 255) * (SHADES - 1))]);
     const unread = { "aria-hidden": "true" };
