@@ -32,6 +32,7 @@ function showState() {
   showControls();
   showSide();
   document.documentElement.dataset.ready = `${state.attention.name}/${state.head}/${state.view}`;
+  document.documentElement.dataset.lens = Object.keys(state.lens).filter((name) => state.lens[name]).join(" ");
 }
 
 function show(name) {
