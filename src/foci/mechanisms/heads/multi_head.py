@@ -20,6 +20,7 @@ Differs: projections have a bias unless bias=False, as in torch; the paper write
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 import torch
@@ -174,7 +175,7 @@ class MultiHeadAttention(nn.Module):
         check_sizes("MultiHeadAttention", key_dim=key_dim, value_dim=value_dim, head_dim=head_dim)
         check_positive("MultiHeadAttention", scale=scale, score_cap=score_cap, norm_epsilon=norm_epsilon)
         check_share("MultiHeadAttention", dropout=dropout)
-        check_window("MultiHeadAttention", window)
+        check_window("MultiHeadAttention", window, lowest=None)
         check_flags("MultiHeadAttention", causal=causal, alibi=alibi, keep_weights=keep_weights, bias=bias)
         check_flags("MultiHeadAttention", output_bias=output_bias)
         normalize = settled(normalize, NORMALIZER_ALIASES)
@@ -359,6 +360,8 @@ class MultiHeadAttention(nn.Module):
             projected, key, mask, bias, window, slots=slots, distance=distance, cached=cached
         )
         read = self._read_heads(projected, key, value, mask, window, bias, reach)
+        if isinstance(state, SlidingCache):
+            read = read._replace(weights=replace(read.weights, start=state.length - key.shape[2]))
         return self._join(read, query, mask)._replace(state=state)
 
     def read_at(
