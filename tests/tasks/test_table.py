@@ -44,9 +44,30 @@ def table(monkeypatch):
 def test_what_people_call_a_task_is_suggested(name):
     assert name not in TASKS
     assert CALLED[name] in TASKS
-    for said in (name, name.upper(), name.replace("_", "-")):
+    for said in (name, name.upper(), name.replace("_", "-"), name.replace("_", " ")):
         with pytest.raises(UnknownNameError, match=f"unknown task '{said}'. Did you mean '{CALLED[name]}'"):
             row_of(said)
+
+
+def test_the_names_of_pipelines_of_transformers_are_suggested():
+    """Those of tasks that foci has, as `transformers.pipeline` calls them."""
+    pipelines = {
+        "automatic-speech-recognition": "transcribe",
+        "fill-mask": "cloze",
+        "image-classification": "classify_images",
+        "image-to-text": "caption",
+        "question-answering": "cloze",
+        "sentiment-analysis": "classify",
+        "summarization": "summarize",
+        "text-classification": "classify",
+        "text-generation": "generate",
+        "token-classification": "tag",
+        "translation": "translate",
+        "visual-question-answering": "vqa",
+    }
+    for name, meant in pipelines.items():
+        with pytest.raises(UnknownNameError, match=f"Did you mean '{meant}'\\?"):
+            row_of(name)
 
 
 def test_every_door_suggests_it(tmp_path, capsys):
