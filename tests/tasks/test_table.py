@@ -108,6 +108,17 @@ def test_a_task_of_an_installed_package_has_every_command(package, tmp_path, cap
     assert loaded("hammer").output in ("doubled", "plain")
 
 
+@pytest.mark.slow
+def test_the_commands_of_the_page_run_as_they_stand(package, tmp_path, monkeypatch):
+    page = (EXAMPLE.parents[2] / "docs" / "train-your-own.md").read_text(encoding="utf-8")
+    install, *commands = page.partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert install == "pip install ./examples/own_task"  # the fixture has installed it
+    assert [command.split()[1] for command in commands] == ["demo", "train", "show"]
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        assert foci_cli.main(command.split()[1:]) == 0, command
+
+
 def test_a_registered_task_is_trained_and_loaded_like_any_other(package, table, tmp_path):
     (package / "own_task-1.0.dist-info" / "entry_points.txt").unlink()
     with pytest.raises(UnknownNameError, match="unknown task 'doubled'"):
