@@ -10,8 +10,10 @@ of today: rotary and relative positions, grouped keys, norms, caps, sinks, gates
       alibi, relative   s_ij + a bias by the distance j − i
       score_cap         c · tanh(s_ij / c)
       window, causal    s_ij = −∞ out of reach
+      focus             s_ij = −∞ where it closes, or s_ij + its bias
       sink              exp(s_ij) / (exp(b_h) + Σ_j exp(s_ij))
       gate              head_h ∘ σ(query W_h^G)
+      after             after(query, output) instead of the output
 
 Paper: Attention Is All You Need (Vaswani et al., 2017), section 3.2.2, arXiv:1706.03762; grouped heads: GQA (Ainslie et
     al., 2023), section 2.2, arXiv:2305.13245; rotary: RoFormer (Su et al., 2021), eq. 34, arXiv:2104.09864, and for
