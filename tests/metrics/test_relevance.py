@@ -62,7 +62,8 @@ class Attends(nn.Module):
             for part, one in ((self.q, x), (self.k, memory), (self.v, memory))
         )
         self.weights = (3 * q @ k.mT).softmax(-1)
-        self.weights.retain_grad()
+        if self.weights.requires_grad:
+            self.weights.retain_grad()
         return x + self.o((self.weights @ v).transpose(1, 2).flatten(2))
 
 
@@ -220,3 +221,64 @@ def test_what_lacks_is_named():
     with pytest.raises(ConfigError, match="empty"):
         relevance.relevances(empty)
     assert foci.metrics.relevance is relevance
+
+
+def test_value_zeroing_is_that_of_layers_whose_values_are_taken_out_by_hand():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(6, 2, 9, dropout=0.0, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    x = torch.randn(2, 4, 6)
+    found = relevance.value_zeroing(model, lambda: model(x))
+
+    def run(one, given, zeroed):
+        query, key, value = torch.nn.functional.linear(
+            given, one.self_attn.in_proj_weight, one.self_attn.in_proj_bias
+        ).chunk(3, -1)
+        if zeroed is not None:
+            value = value.clone()
+            value[:, zeroed] = 0.0
+        parts = []
+        for head in range(2):
+            some = slice(3 * head, 3 * head + 3)
+            weights = (query[..., some] @ key[..., some].mT / 3**0.5).softmax(-1)
+            parts.append(weights @ value[..., some])
+        given = one.norm1(given + one.self_attn.out_proj(torch.cat(parts, -1)))
+        return one.norm2(given + one.linear2(one.linear1(given).relu()))
+
+    given = x
+    with torch.no_grad():
+        for number, one in enumerate(model.layers):
+            whole = run(one, given, None)
+            for b in range(2):
+                for i in range(4):
+                    turned = [
+                        1 - torch.cosine_similarity(whole[b, i], run(one, given, j)[b, i], dim=0) for j in range(4)
+                    ]
+                    expected = torch.stack(turned) / sum(turned)
+                    torch.testing.assert_close(
+                        found[f"layers.{number}.self_attn"][b, i].float(), expected, rtol=1e-3, atol=1e-4
+                    )
+            given = whole
+
+
+def test_value_zeroing_of_shared_layers_and_of_some_paths():
+    torch.manual_seed(0)
+
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shared = Attends()
+
+        def forward(self, x):
+            first = self.shared(x, x)
+            return self.shared(first, first)
+
+    model, x = Twice().eval(), torch.randn(1, 3, 6)
+    found = relevance.value_zeroing(model, lambda: model(x))
+    again = relevance.value_zeroing(model, lambda: model.shared(model.shared(x, x), model.shared(x, x)), ["shared"])
+    assert list(found) == ["shared", "shared#1"]
+    assert list(again) == ["shared"]
+    torch.testing.assert_close(found["shared"], again["shared"])
+    assert not torch.allclose(found["shared"], found["shared#1"])
+    with pytest.raises(ConfigError, match="in training"):
+        relevance.value_zeroing(model.train(), lambda: model(x))

@@ -12,6 +12,7 @@ from foci.printable import printable
 from foci.viz.views import views_of
 
 if TYPE_CHECKING:
+    from foci.recording.head_search import HeadRanking, Wanted
     from foci.viz.trace import Trace
 
 _DOC = """Show what a prediction attended to: in the terminal, or as files of the given kinds.
@@ -49,6 +50,16 @@ _FLAGS = [
         "hide",
         "Leave positions out and scale the rest: special (such as <s>), sinks (what nearly every row reads), or tokens "
         "by their labels; several with commas.",
+    ),
+    Flag(
+        "relevance",
+        "What mattered instead of what was read: rollout (all layers of self-attention), gradient (attention × "
+        "gradient), chefer (gradients through all layers), norms (of weighted values). On the page beside the weights.",
+    ),
+    Flag(
+        "find",
+        'Which heads read one word from another, such as "it -> animal"; of a repeated word "it#1" is the second, and '
+        '"#7" a position. Pages open there.',
     ),
     Flag("attention", "Which attention, by its name. Default: that between source and target in the last layer."),
     Flag("head", "Which head, zero-based. Default: the mean of all."),
@@ -101,17 +112,22 @@ def show(what: tuple[str, ...], given: Given) -> None:
     look = _look(given)
     if look and not pictures:
         raise ConfigError(f"--{next(iter(look))} is for pictures: name a file, such as --png out.png.")
+    find = _find(given)
     traces, several = _traces(what, given)
-    for number, trace in enumerate(traces, start=1):
-        name = attention
-        if in_terminal:
-            _print(trace, name, head, view, apart=number > 1)
-        choice = {key: value for key, value in (("name", name), ("head", head)) if value is not None}
+    for number, (trace, shown) in enumerate(traces, start=1):
+        choice = {key: value for key, value in (("name", attention), ("head", head)) if value is not None}
+        found = None if find is None else trace.heads(*find)
+        if in_terminal and found is None:
+            _print(shown, attention, head, view, apart=number > 1)
+        elif in_terminal and found is not None:
+            _print_heads(trace, found, apart=number > 1)
+        elif found:
+            choice = {"name": found[0].path, "head": shown.attention(found[0].path).head_numbers.index(found[0].head)}
         for path in (_numbered(path, number, several) for path in pictures):
-            trace.plot(path, view, **choice, **look)
+            shown.plot(path, view, **choice, **look)
             print(printable(path))
         for path in (_numbered(path, number, several) for path in pages):
-            print(printable(trace.save_html(path)))
+            print(printable(trace.save_html(path, opening=found[0] if found else given.get("relevance"))))
         for path in (_numbered(path, number, several) for path in saved):
             print(printable(trace.save(path)))
 
@@ -140,8 +156,11 @@ def _head(given: Given) -> int | None:
     return None if text is None else int(text)
 
 
-def _traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[Trace], bool]:
-    """Return the traces, with the layers, heads and positions asked for, and whether they are of several inputs."""
+def _traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[tuple[Trace, Trace]], bool]:
+    """Return the traces with the layers, heads and positions asked for, and whether they are of several inputs.
+
+    Beside each trace stands that of the relevance asked for, which is shown in its stead except on the page.
+    """
     layers, heads = _numbers(given, "layers"), _numbers(given, "heads")
     hidden = [part.strip() for part in given.get("hide", "").split(",") if part.strip()]
     kinds = {kind: kind in hidden for kind in ("special", "sinks")}
@@ -153,7 +172,10 @@ def _traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[Trace], bool]
         trace = trace.join_words() if "words" in given else trace
         return trace.select(layers=layers, heads=heads)
 
-    return (changed(trace) for trace in traces), several
+    method = given.get("relevance")
+    return (
+        (changed(trace), changed(trace if method is None else trace.relevance(method))) for trace in traces
+    ), several
 
 
 def _numbers(given: Given, name: str) -> list[int] | None:
@@ -180,7 +202,7 @@ def _all_traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[Trace], b
     if "hf" in given:
         texts = _given(what, '--hf MODEL "your text"')
         options = options_from(huggingface.ReadOptions, given)
-        return huggingface.read(given["hf"], texts, options), len(what) > 1
+        return huggingface.read(given["hf"], texts, options, relevance=given.get("relevance")), len(what) > 1
     if not what:
         raise ConfigError('name a run and a text, or a saved trace: foci show RUN "your text", foci show trace.json.')
     origin, inputs = Path(what[0]), what[1:]
@@ -245,6 +267,40 @@ def _print(trace: Trace, name: str | None, head: int | None, view: str | None, *
     if trace.text:
         print(printable(trace.text))
     trace.print(name, head=head, view=view)
+
+
+def _print_heads(trace: Trace, found: HeadRanking, *, apart: bool) -> None:
+    if apart:
+        print()
+    width = max((len(one.path) for one in found), default=0)
+    for one in found:
+        attention = trace.attention(one.path)
+        sides = [(trace.axes[attention.target], one.query), (trace.axes[attention.source], one.key)]
+        query, key = (f"{' '.join(axis.labels[at] for at in place)} ({place[0]})" for axis, place in sides)
+        print(printable(f"{one.path:<{width}}  head {one.head:<3} {one.weight:.2f}  {query} → {key}"))
+
+
+def _find(given: Given) -> tuple[Wanted, Wanted] | None:
+    """Return what "it -> animal" asks for: who reads, and what is read."""
+    from foci.errors import ConfigError
+
+    if "find" not in given:
+        return None
+    for other in ("relevance", "attention", "head"):
+        if other in given:
+            raise ConfigError(f"--find looks through the weights of all heads. Leave --{other} out.")
+    query, _, key = given["find"].replace("→", "->").partition("->")
+    if not query.strip() or not key.strip():
+        raise ConfigError(f'--find is {given["find"]!r}, expected who reads and what is read, as in "it -> animal".')
+    return _wanted(query.strip()), _wanted(key.strip())
+
+
+def _wanted(text: str) -> Wanted:
+    """Return "it" as it is, "it#1" as the second one, and "#7" as a position."""
+    word, mark, number = text.rpartition("#")
+    if not mark or not number.isdecimal():
+        return text
+    return (word, int(number)) if word else int(number)
 
 
 def _check_view(view: str | None, *, pictures: bool, in_terminal: bool) -> None:

@@ -19,6 +19,13 @@ _UNUSED = ("pooler", "lm_head", "score", "classifier")
 """Weights that attention does not depend on: a folder may lack them."""
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.spm")
 """The files of which any tokenizer has at least one."""
+_HEADS = {
+    "ForCausalLM": "AutoModelForCausalLM",
+    "LMHeadModel": "AutoModelForCausalLM",
+    "ForMaskedLM": "AutoModelForMaskedLM",
+    "ForSequenceClassification": "AutoModelForSequenceClassification",
+}
+"""What models are called that say tokens or one class, and how they are loaded."""
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 """How models are named on the Hub: "gpt2", "google-bert/bert-base-uncased"."""
 
@@ -49,8 +56,14 @@ class Loaded:
         return int(min(positions or sys.maxsize, self.tokenizer.model_max_length))
 
 
-def load(name: str | Path, options: ReadOptions) -> Loaded:
-    """Return the model of this folder or name; of what is missing, say where to get it."""
+def load(name: str | Path, options: ReadOptions, *, for_score: bool = False) -> Loaded:
+    """Return the model of this folder or name; of what is missing, say where to get it.
+
+    Args:
+        name: its folder, or its name on the Hub.
+        options: how it is read.
+        for_score: load what it says tokens or classes with, too, if its folder has that.
+    """
     library = _library("transformers")
     library.logging.set_verbosity_error()
     library.logging.disable_progress_bar()
@@ -60,6 +73,9 @@ def load(name: str | Path, options: ReadOptions) -> Loaded:
     config = _part(library.AutoConfig, folder)
     tokenizer = _part(library.AutoTokenizer, folder)
     kind = library.AutoModel if options.generate is None else library.AutoModelForCausalLM
+    if for_score and options.generate is None:
+        saved = (config.architectures or [""])[0]
+        kind = getattr(library, next((auto for end, auto in _HEADS.items() if saved.endswith(end)), "AutoModel"))
     kind = library.AutoModelForSeq2SeqLM if config.is_encoder_decoder else kind
     model, found = _part(kind, folder, output_loading_info=True)
     missing = sorted(key for key in found["missing_keys"] if not any(part in key for part in _UNUSED))

@@ -20,7 +20,9 @@ import torch
 from torch import Tensor
 
 from foci.errors import ConfigError, DataError
+from foci.huggingface.explained import COMPUTED, SCORED, explained
 from foci.huggingface.loading import Loaded, load
+from foci.huggingface.names import AXES, kind_of, named
 from foci.huggingface.options import ReadOptions
 from foci.huggingface.steps import generate, layers_of, steps_together
 from foci.huggingface.tokens import Encoded, axis_of, encoded, in_chat
@@ -30,20 +32,16 @@ from foci.viz.axis import Axis
 from foci.viz.trace import Trace, TracedAttention
 from foci.weights import Weights
 
-_CROSS = ("cross", "encoder_attn", "EncDecAttention")
-"""What modules of transformers that attend from decoder to encoder are called."""
-_AXES = {
-    "encoder.{}.self": ("source", "source"),
-    "decoder.{}.self": ("target", "input"),
-    "decoder.{}.cross": ("target", "source"),
-}
-"""An attention's name, with a place for the layer's number -> which axes attend to which."""
 _Steps = dict[str, tuple[Sequence[Weights], Sequence[int]]]
 """An attention's name -> its calls, and of each the row of the batch that was kept."""
 
 
 def read(
-    name: str | Path, texts: Sequence[str], options: ReadOptions | Mapping[str, Any] | None = None
+    name: str | Path,
+    texts: Sequence[str],
+    options: ReadOptions | Mapping[str, Any] | None = None,
+    *,
+    relevance: str | None = None,
 ) -> Iterator[Trace]:
     """Return what a model attends to in each text.
 
@@ -51,9 +49,10 @@ def read(
         name: a folder with a model and its tokenizer, or the name of one on the Hub whose files are in the local cache.
         texts: what it reads.
         options: see `ReadOptions`; a mapping such as ``{"generate": 40}`` will do.
+        relevance: what `Trace.relevance` will be asked for; "chefer", "gradient" and "norms" are computed here.
     """
     options = options if isinstance(options, ReadOptions) else build(ReadOptions, options or {}, "read")
-    loaded = load(name, options)
+    loaded = load(name, options, for_score=relevance in SCORED)
     if options.generate is not None and not (loaded.answers or loaded.is_causal):
         raise ConfigError(f"{name}: generates nothing: each of its tokens reads all others. Leave generate out.")
     if options.generate is None and not loaded.answers:
@@ -62,6 +61,9 @@ def read(
         asked = in_chat(loaded.tokenizer, text, options.system) if options.chat else text
         prompt = encoded(loaded.tokenizer, asked, is_chat=options.chat)
         _check_length(loaded, prompt, 0 if loaded.answers else options.generate or 0)
+        if relevance in COMPUTED:
+            yield explained(loaded, prompt, options, relevance, _longest_answer(loaded.model, prompt.inputs))
+            continue
         with torch.no_grad():
             if loaded.answers:
                 yield _answered(loaded, prompt, options)
@@ -92,8 +94,7 @@ def _check_length(loaded: Loaded, prompt: Encoded, more: int) -> None:
 def _only_read(loaded: Loaded, prompt: Encoded, text: str) -> Trace:
     with record(loaded.model, detach=True) as tape:
         loaded.model(**prompt.inputs)
-    stack = "decoder" if loaded.is_causal else "encoder"
-    handles = {f"{stack}.{number}.self": weights for number, weights in enumerate(_seen(tape).values())}
+    handles = {name: tape[path] for name, path in named(loaded, _seen(tape)).items()}
     axes = {"source": axis_of(loaded.tokenizer, prompt.inputs["input_ids"][0], "text", prompt)}
     return _trace(loaded, handles, axes, dict.fromkeys(handles, ("source", "source")), text)
 
@@ -132,18 +133,16 @@ def _answered(loaded: Loaded, prompt: Encoded, options: ReadOptions) -> Trace:
     model, inputs = loaded.model, prompt.inputs
     with record(model, detach=True) as tape:
         made = generate(model, inputs, options, options.generate or _longest_answer(model, inputs))
-    encoder = next(f"{path}." for path, module in model.named_modules() if module is model.get_encoder())
     steps: _Steps = {}
     axes_of = {}
-    counts = dict.fromkeys(_AXES, 0)
+    counts = dict.fromkeys(AXES, 0)
     for path in _seen(tape).paths:
-        of_encoder = path.startswith(encoder)
-        kind = "decoder.{}.cross" if any(word in path for word in _CROSS) else "decoder.{}.self"
-        kind = "encoder.{}.self" if of_encoder else kind
+        kind = kind_of(loaded, path)
+        of_encoder = kind.startswith("encoder")
         for calls in layers_of(tape.calls(path), 1 if of_encoder else made.passes):
             name = kind.format(counts[kind])
             counts[kind] += 1
-            steps[name], axes_of[name] = (calls, [0] if of_encoder else made.rows), _AXES[kind]
+            steps[name], axes_of[name] = (calls, [0] if of_encoder else made.rows), AXES[kind]
     axes = {
         "source": axis_of(loaded.tokenizer, inputs["input_ids"][0], "source", prompt),
         "target": axis_of(loaded.tokenizer, made.ids[1:], "target"),

@@ -115,11 +115,17 @@ def selectivity(weights: Array) -> Float[ndarray, "..."]:
         >>> selectivity([sink, diagonal]).round(3).tolist()
         [0.0, 0.693]
     """
-    array = as_weights("selectivity", weights)
+    found: ndarray = information(weights).sum(axis=-1).mean(axis=-1)
+    return found
+
+
+def information(weights: Array) -> Float[ndarray, "... L S"]:
+    """Return ``w_ij ln(w_ij / mean_i w_ij)``: what is above 0 is read more by this row than by others."""
+    array = as_weights("information", weights)
     mean = array.mean(axis=-2, keepdims=True)
     ratio = np.divide(array, mean, out=np.ones_like(array), where=(array > 0) & (mean > 0))
-    information: ndarray = (array * np.log(ratio)).sum(axis=-1).mean(axis=-1)
-    return information
+    found: ndarray = array * np.log(ratio)
+    return found
 
 
 def _readable(weights: ndarray) -> ndarray:

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from foci.errors import ConfigError, ShapeError, unknown_name
-from foci.recording import Recording
+from foci.recording import Recording, edit, record
 from foci.recording.projections import Projected
 
 Streams = tuple[str, str]
@@ -153,7 +154,7 @@ METHODS: dict[str, Callable[[Recording, Sequence[str], Sequence[Streams]], list[
     "norms": _norms,
     "rollout": _rollout,
 }
-"""Ways to a relevance from a tape alone. Value zeroing runs the model again: `foci.metrics.value_zeroing`."""
+"""Ways to a relevance from a tape alone. `value_zeroing` runs the model again."""
 
 
 def relevances(
@@ -209,3 +210,88 @@ def _streams_of(path: str, streams: Mapping[str, Streams] | None) -> Streams | N
 def _heads_first(weights: Tensor) -> Tensor:
     """Return weights ``(B, L, S)`` with an axis for their one head."""
     return weights.unsqueeze(1) if weights.dim() == 3 else weights
+
+
+class _EnoughError(Exception):
+    """The layer has returned."""
+
+
+@torch.no_grad()
+def value_zeroing(
+    model: nn.Module, run: Callable[[], object], paths: Sequence[str] | None = None
+) -> dict[str, Float[Tensor, "B L S"]]:
+    """Return how far the output of each layer turns when the value of a position is zero, each row scaled to sum to 1.
+
+        C_ij = 1 − cos(x_i, x_i without v_j),   for all heads of one layer, the layers below unchanged
+
+    The layer is the innermost module with a number around the attention, ``encoder.layers.3`` of
+    ``encoder.layers.3.self_attn``; without one it is the attention. The model runs once for each position of each
+    attention, up to the layer.
+
+    Paper: Quantifying Context Mixing in Transformers (Mohebbi, Zuidema, Chrupała, Alishahi, 2023), section 3
+
+    Args:
+        model: any module that `foci.edit` can change, in evaluation mode.
+        run: calls the model, always in the same way.
+        paths: keys of a tape: of which attentions. Default: all.
+
+    Example:
+        >>> model = torch.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True).eval()
+        >>> x = torch.randn(1, 3, 8)
+        >>> value_zeroing(model, lambda: model(x))["self_attn"].sum(-1).tolist()
+        [[1.0, 1.0, 1.0]]
+    """
+    if model.training:
+        raise ConfigError("value_zeroing: the model is in training, where its output is random. Call model.eval().")
+    with record(model, detach=True) as tape:
+        run()
+    tape.check_not_empty("value_zeroing")
+    keys = list(tape) if paths is None else list(paths)
+    sizes = {key: tape[key].shape[-1] for key in keys}
+    found = {}
+    for key in keys:
+        path, _, number = key.partition("#")
+        layer, call = model.get_submodule(_layer_of(path)), int(number or 0)
+        whole = _output(model, run, layer, call, path, None)
+        dtype, whole = whole.dtype, whole.double()
+        columns = []
+        for position in range(sizes[key]):
+            without = _output(model, run, layer, call, path, position).double()
+            columns.append(1.0 - torch.cosine_similarity(whole, without, dim=-1))
+        turned = torch.stack(columns, dim=-1).clamp_min(0.0)
+        total = turned.sum(dim=-1, keepdim=True)
+        found[key] = torch.where(total > 0, turned / total, 0.0).to(dtype)
+    return found
+
+
+def _layer_of(path: str) -> str:
+    """Return the path of the innermost module with a number around an attention, or else its own."""
+    parts = path.split(".")
+    last = next((place for place in range(len(parts) - 1, 0, -1) if parts[place - 1].isdecimal()), None)
+    return "" if path == "." else path if last is None else ".".join(parts[:last])
+
+
+def _output(
+    model: nn.Module, run: Callable[[], object], layer: nn.Module, call: int, path: str, position: int | None
+) -> Tensor:
+    """Return what a call of a layer gives, ``(B, L, D)``, with the value of a position zero or with all."""
+    given: list[Tensor] = []
+
+    def keep(module: nn.Module, args: object, output: Any) -> None:
+        given.append(output if isinstance(output, Tensor) else output[0])
+        if len(given) > call:
+            raise _EnoughError
+
+    handle = layer.register_forward_hook(keep)
+    try:
+        with edit(model) as edits:
+            if position is not None:
+                edits.zero_values(path, position, call=call)
+            run()
+    except _EnoughError:
+        pass
+    finally:
+        handle.remove()
+    if len(given) <= call or given[call].dim() != 3:
+        raise ConfigError(f"value_zeroing: the layer around {path!r} gave no output (batch, position, feature).")
+    return given[call]

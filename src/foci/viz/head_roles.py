@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from foci.metrics.heads import RoleScore, role_of, role_scores, selectivity
+from foci.metrics.heads import RoleScore, information, role_of, role_scores
 from foci.viz.trace import TopWeights, Trace, TracedAttention
 
 
@@ -81,26 +81,30 @@ def head_roles(trace: Trace) -> HeadRoles:
     return HeadRoles(found, left_out)
 
 
-def telling_head(trace: Trace, roles: HeadRoles) -> tuple[TracedAttention, int] | None:
-    """Return the attention and the place of the head that says most, None where there is nothing to choose.
+class Telling(NamedTuple):
+    """The head that says most: its attention, its place there, and the row that does."""
 
-    That is the head where what is read depends most on who reads (`foci.metrics.heads.selectivity`), among those
-    between two sides if there are any. Heads that read by position say little, and are taken where there are no others.
+    attention: TracedAttention
+    place: int
+    row: int
+
+
+def telling_head(trace: Trace, roles: HeadRoles) -> Telling | None:
+    """Return the head that says most, None where there is nothing to choose.
+
+    That is the head where what is read, other than oneself, depends most on who reads
+    (`foci.metrics.heads.information`). Heads that read by position say little, and are taken where there are no others.
+    Of traces with attention between two sides there is none: the mean of the last such layer is their alignment.
     """
     candidates = [one for one in trace.attentions.values() if isinstance(one.weights, np.ndarray)]
-    across = [one for one in candidates if one.source != one.target and not one.derived]
-    candidates = across or candidates
-    if sum(one.heads for one in candidates) < 2 or any(_is_special(trace, one) for one in candidates):
+    unfit = any(0 in one.shape or one.source != one.target for one in trace.attentions.values())
+    if unfit or sum(one.heads for one in candidates) < 2 or any(axis.kind != "tokens" for axis in trace.axes.values()):
         return None
     by_position = {(one.name, one.head) for one in roles if one.role in ("previous", "positional", "sink")}
     found = []
     for attention in candidates:
-        for place, says in enumerate(selectivity(np.asarray(attention.weights))):
+        says = information(np.asarray(attention.weights)) * (1.0 - np.eye(attention.shape[1]))
+        for place, rows in enumerate(says.sum(axis=-1)):
             plain = (attention.name, attention.head_numbers[place]) not in by_position
-            found.append((plain, float(says), attention, place))
-    _, _, attention, place = max(found, key=lambda one: one[:2])
-    return attention, place
-
-
-def _is_special(trace: Trace, attention: TracedAttention) -> bool:
-    return any(trace.axes[key].kind != "tokens" for key in (attention.source, attention.target))
+            found.append((plain, float(rows.mean()), Telling(attention, place, int(rows.argmax()))))
+    return max(found, key=lambda one: one[:2])[2]

@@ -35,7 +35,8 @@ NEEDS = {
     "chefer": f"{_RECORD}; every attention must have a gradient, and there may be two texts at most.",
     "norms": "Record with foci.record(model, values=True); Recording.projected says of which attention the values "
     "cannot be known, and why.",
-    "value_zeroing": "Compute it with foci.metrics.value_zeroing, which runs the model again.",
+    "value_zeroing": "Compute it with foci.metrics.relevance.value_zeroing, which runs the model again, and add it by "
+    "foci.viz.relevance.with_maps.",
 }
 """The relevances, and what each of them needs."""
 _ROUNDING = 1e-6
@@ -70,12 +71,13 @@ def with_relevance(trace: Trace, tape: Recording, row: int = 0, paths: Mapping[s
     return trace
 
 
-def with_maps(trace: Trace, method: str, maps: Mapping[str, Map]) -> Trace:
-    """Return the trace with a further map ``(L, S)`` of each attention that is named."""
+def with_maps(trace: Trace, method: str, maps: Mapping[str, Map | torch.Tensor]) -> Trace:
+    """Return the trace with a further map ``(L, S)`` of each attention that is named; of tensors the labeled part."""
     attentions = dict(trace.attentions)
     for name, one in maps.items():
         attention = trace.attention(name)
-        attentions[name] = replace(attention, extras={**attention.extras, method: one})
+        kept = _kept(attention, one) if isinstance(one, torch.Tensor) else one
+        attentions[name] = replace(attention, extras={**attention.extras, method: kept})
     return replace(trace, attentions=attentions) if maps else trace
 
 

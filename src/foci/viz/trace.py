@@ -27,7 +27,7 @@ from torch import Tensor
 
 from foci.errors import ConfigError, DataError, ShapeError, unknown_name
 from foci.mechanisms.pool.hierarchical import HierarchicalWeights
-from foci.recording.head_search import HeadRanking, Searched, Wanted, search
+from foci.recording.head_search import HeadRanking, HeadWeight, Searched, Wanted, search
 from foci.recording.tape import ROOT
 from foci.viz.axis import KINDS, Axis
 from foci.viz.given_weights import Given, axes_by_size, axes_of_map, by_name, entry, is_map, joined
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BUDGET", "KINDS", "Axis", "TopWeights", "Trace", "TracedAttention"]
 
-
-Labels = Axis | Sequence[str] | Sequence[Sequence[str]]
-"""An axis, its labels, or the words of a document, sentence by sentence."""
 
 COPIED, P_GEN = "copied", "p_gen"
 """The attention that holds what was copied from where, and the label of the produced words' marks."""
@@ -113,8 +110,8 @@ class Trace:
     def from_arrays(
         cls,
         weights: ArrayLike | Tensor,
-        sources: Labels,
-        targets: Labels | None = None,
+        sources: Sequence[str] | Axis,
+        targets: Sequence[str] | Axis | None = None,
         *,
         name: str = "attention",
         title: str = "",
@@ -153,7 +150,7 @@ class Trace:
     def from_handles(
         cls,
         attentions: Mapping[str, Given],
-        axes: Mapping[str, Labels],
+        axes: Mapping[str, Axis | Sequence[str]],
         axes_of: Mapping[str, tuple[str, str]] | None = None,
         *,
         row: int = 0,
@@ -166,13 +163,11 @@ class Trace:
 
         Args:
             attentions: by name, handles ``(B, L, S)``, ``(B, H, L, S)`` or, of a pool, ``(B, S)``, or what a
-                mechanism returned; a list is the steps of one attention, whose rows follow each other, also with a
-                sliding cache, which has dropped positions. A hierarchical pool reads a document
-                (`Axis.from_document`); weights of channels and places, ``(B, C, H, W)``, are the channels' of an image
-                with this grid (`Axis.from_image`); a memory has ``name:read`` and ``name:write``.
-            axes: each as an `Axis`, as a list of labels or, of a document, as a list of sentences. Where a handle has
-                more rows or columns than there are labels, the rest is padding and is left out; that no weight falls
-                on it is checked.
+                mechanism returned; a list is the steps of one attention, whose rows follow each other. A hierarchical
+                pool reads a document (`Axis.from_document`); weights of channels and places, ``(B, C, H, W)``, are the
+                channels' of an image with this grid (`Axis.from_image`); a memory has ``name:read`` and ``name:write``.
+            axes: each as an `Axis` or as a list of labels. Where a handle has more rows or columns than there are
+                labels, the rest is padding and is left out; that no weight falls on it is checked.
             axes_of: for an attention by its name, the keys ``(target, source)`` of its axes. A name may be a pattern:
                 ``{"decoder.*.cross": ("target", "source")}``. Default: by the number of labels.
             row: which entry of the batch.
@@ -210,7 +205,7 @@ class Trace:
     def from_tape(
         cls,
         tape: Recording,
-        axes: Mapping[str, Labels],
+        axes: Mapping[str, Axis | Sequence[str]],
         axes_of: Mapping[str, tuple[str, str]] | None = None,
         **options: Any,
     ) -> Trace:
@@ -446,28 +441,28 @@ class Trace:
         *,
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
+        opening: str | HeadWeight | None = None,
     ) -> Path:
-        """Write one self-contained page to explore it with; it needs no network. Options as in `select`."""
+        """Write one self-contained page to explore it with; it needs no network.
+
+        Args:
+            path: of the file.
+            layers: as in `select`.
+            heads: as in `select`.
+            opening: what the page opens with: a relevance, such as "chefer", or a head that `heads` found. Default: of
+                texts, the head that says most.
+        """
         from foci.viz.page.trace_page import write
 
-        return write(path, [self.select(layers=layers, heads=heads)])
+        return write(path, [self.select(layers=layers, heads=heads)], opening=opening)
 
 
 def _depth(attention: TracedAttention) -> int:
     return -1 if attention.layer is None else attention.layer
 
 
-def _as_axis(labels: Labels, title: str) -> Axis:
-    if isinstance(labels, Axis):
-        return labels
-    shape = getattr(labels, "shape", None)
-    if shape is not None:
-        raise ConfigError(
-            f"Trace: the axis {title!r} is an array of shape {tuple(shape)}, expected labels or an Axis. Of an image: "
-            "foci.viz.Axis.from_image(image, grid)."
-        )
-    of_sentences = bool(labels) and all(isinstance(sentence, list | tuple) for sentence in labels)
-    return Axis.from_document(labels, title) if of_sentences else Axis.from_tokens(labels, title)  # type: ignore[arg-type]
+def _as_axis(labels: Sequence[str] | Axis, title: str) -> Axis:
+    return labels if isinstance(labels, Axis) else Axis.from_tokens(labels, title)
 
 
 def _as_array(weights: ArrayLike | Tensor) -> NDArray[np.float32]:

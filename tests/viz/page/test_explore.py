@@ -49,6 +49,15 @@ def self_attention(layers=3, heads=2, size=5):
     return weights / weights.sum(-1, keepdims=True)
 
 
+def to_mean(one, name):
+    """Go to the mean of all heads of an attention: a page of a text that reads itself opens with one head."""
+    one.page.wait_for_selector("html[data-ready]")
+    if one.page.locator("#layer").is_visible():
+        one.page.select_option("#layer", name)
+    one.page.select_option("#head", "-1")
+    one.ready(f"{name}/-1/words")
+
+
 def with_gradient(trace):
     """The trace with a map of attention × gradient, which a model may give."""
     (attention,) = trace.attentions.values()
@@ -312,8 +321,8 @@ def test_heads_and_layers_are_announced_and_everything_has_a_name(open_page):
 
 
 def test_the_address_keeps_the_state(open_page):
-    one = open_page(Trace.from_arrays(self_attention(), ["a", "b", "c", "d", "e"]))
-    one.ready("attention.0/-1/words")
+    one = open_page(Trace.from_arrays(self_attention(), ["a", "b", "c", "d", "e"], ["a", "b", "c", "d", "e"]))
+    one.ready("attention.2/-1/words")
     one.page.select_option("#layer", "attention.1")
     one.ready("attention.1/-1/words")
     one.page.select_option("#head", "1")
@@ -338,7 +347,7 @@ def test_the_address_keeps_the_state(open_page):
     assert one.page.inner_text("#of-word .word") == "d"
     for _ in range(4):
         one.page.go_back()
-    one.ready("attention.0/-1/words")
+    one.ready("attention.2/-1/words")
     assert "#" not in one.page.url
     one.page.goto(shared)
     one.ready("attention.1/1/links")
@@ -493,7 +502,7 @@ def test_several_heads_are_shown_at_once_in_colors(open_page):
 def test_all_layers_of_a_word_at_a_glance(open_page):
     weights = self_attention(layers=3)
     one = open_page(Trace.from_arrays(weights, ["a", "b", "c", "d", "e"]))
-    one.ready("attention.0/-1/words")
+    to_mean(one, "attention.0")
     one.show("layers")
     one.ready("attention.0/-1/layers")
     one.word(0, 2).click()
@@ -510,7 +519,7 @@ def test_all_layers_of_a_word_at_a_glance(open_page):
 
 def test_rollout_and_gradient_are_further_heads(open_page):
     one = open_page(Trace.from_arrays(self_attention(layers=2, size=3), ["a", "b", "c"]))
-    one.ready("attention.0/-1/words")
+    to_mean(one, "attention.0")
     one.page.select_option("#layer", "attention.1")
     one.ready("attention.1/-1/words")
     one.page.select_option("#head", label="rollout")
@@ -531,7 +540,7 @@ def test_rollout_and_gradient_are_further_heads(open_page):
 def test_selected_heads_keep_their_numbers(open_page):
     trace = Trace.from_arrays(self_attention(layers=3, heads=4), ["a", "b", "c", "d", "e"])
     one = open_page(trace.select(layers=[2], heads=[1, 3]))
-    one.ready("attention.2/-1/words")
+    to_mean(one, "attention.2")
     assert one.page.locator("#head option").all_inner_texts() == ["mean of all", "head 1", "head 3"]
 
 
@@ -595,3 +604,56 @@ def test_a_sandboxed_frame_leaves_the_history_of_its_host_alone(open_file, tmp_p
     inside.locator("html[data-ready='cross/-1/heat']").wait_for()
     assert one.page.evaluate("history.length") == before
     assert "view=heat" in inside.locator("html").evaluate("() => location.hash")
+
+
+# ---- what heads do
+
+
+def made_heads():
+    """Two layers of two heads: an even one, the word before; the same word elsewhere, a sink."""
+    words = ["the", "cat", "saw", "the", "dog", "and", "the", "cat"]
+    same = np.array([[float(one == two and i != j) for j, two in enumerate(words)] for i, one in enumerate(words)])
+    sink = np.eye(8)[[0] * 8]
+    parts = [np.zeros((8, 8)), np.eye(8, k=-1), same / np.maximum(same.sum(1, keepdims=True), 1), sink]
+    weights = np.stack([0.9 * part + (1 - 0.9 * part.sum(1, keepdims=True)) / 8 for part in parts])
+    return Trace.from_arrays(weights.reshape(2, 2, 8, 8), words)
+
+
+def test_the_map_of_heads_says_what_they_do_and_chooses_one(open_page):
+    one = open_page(made_heads())
+    one.ready("attention.1/0/words")  # the head that says most
+    assert one.page.inner_text("#of-word .word") == "cat"
+    squares = one.page.locator(".roles .role")
+    assert squares.all_inner_texts() == ["", "P", "D", "S"]
+    assert "attention 0, head 1: previous token, 0.91 (by chance 0.13)" in squares.nth(1).get_attribute(
+        "title"
+    ).replace(".0", " 0")
+    assert one.page.locator('.roles [aria-pressed="true"]').count() == 1
+    squares.nth(1).click()
+    one.ready("attention.0/1/words")
+    assert squares.nth(1).get_attribute("aria-pressed") == "true"
+    assert squares.nth(1).evaluate("(square) => square === document.activeElement")
+    assert "previous token" in one.page.inner_text(".legend-of-roles")
+    assert "what followed" not in one.page.inner_text(".legend-of-roles")
+    one.page.click("#language")
+    assert squares.all_inner_texts() == ["", "前", "同", "集"]
+    assert "前一个词元" in one.page.inner_text(".legend-of-roles")
+
+
+def test_a_page_opens_with_what_was_asked_for(open_file, tmp_path):
+    trace = made_heads()
+    one = open_file(trace.save_html(tmp_path / "a.html", opening=trace.heads(("cat", 1), "saw")[0]))
+    one.page.wait_for_selector("html[data-ready]")
+    assert one.page.inner_text("#of-word .word") == "cat"
+    assert "held" in one.side()
+    one = open_file(trace.save_html(tmp_path / "b.html", opening="rollout"))
+    one.ready("attention.1/2/words")
+
+
+def test_a_text_of_two_sides_opens_with_the_mean_and_other_kinds_have_no_map(open_page):
+    one = open_page(translation())
+    one.ready("cross/-1/words")
+    assert one.page.locator(".roles .role").count() == 2
+    assert "No head has a clear role." in one.side()
+    slots = Trace.from_arrays(np.full((2, 5, 3), 1 / 3), Axis.numbered("slots", 3), Axis.numbered("steps", 5))
+    assert open_page(slots).page.locator(".roles").count() == 0

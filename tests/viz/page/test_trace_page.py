@@ -223,7 +223,7 @@ def test_the_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     trace = Trace.from_arrays(random_weights(2, 3), labels(3), labels(2))
     path = save_html(trace, tmp_path / "new" / "a.html")
     before = path.read_bytes()
-    monkeypatch.setattr("foci.viz.page.trace_page._page", lambda traces, titles: "half of it \ud800")
+    monkeypatch.setattr("foci.viz.page.trace_page._page", lambda *_: "half of it \ud800")
     with pytest.raises(UnicodeEncodeError):
         save_html(trace, path)
     assert path.read_bytes() == before
@@ -312,7 +312,7 @@ def test_switching_heads_changes_every_view(open_page):
         assert (pictures["0"] != pictures["1"]).any()
         assert (pictures["0"] != pictures["-1"]).any()
     one.show("heads")
-    one.page.get_by_role("button", name="cross, head 0").click()
+    one.page.locator(".overview").get_by_role("button", name="cross, head 0").click()
     one.ready("cross/0/heads")
     one.show("words")
     np.testing.assert_allclose(one.shades(1), [0.7, 0.2, 0.1, 0.0], atol=0.01)

@@ -29,18 +29,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foci.errors import ConfigError
 from foci.files import whole
 from foci.metrics.attention import row_entropy
+from foci.recording.head_search import HeadWeight
 from foci.viz.colors import STOPS
+from foci.viz.head_roles import HeadRoles, head_roles, telling_head
 from foci.viz.labels import shown
 from foci.viz.page.offline import is_static, offline_page
 from foci.viz.regrouped import sinks_of
-from foci.viz.relevance import rollouts
+from foci.viz.relevance import NEEDS, maps_of, rollouts
 from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 from foci.viz.views import load, views_of
 
 _SCRIPTS = (
-    *("common", "colors", "numbers", "lens", "pictures", "side", "text", "drawn", "scrolled"),
+    *("common", "colors", "numbers", "lens", "pictures", "roles", "side", "text", "drawn", "scrolled"),
     *("views/words", "views/heat", "views/links", "views/layers", "views/heads", "views/compare"),
     *("svg", "saving", "address", "printing"),
 )
@@ -51,12 +54,26 @@ _THUMBNAIL = 40
 """The most cells that a head's small picture has along a side."""
 _MOST_APART = 32
 """The most columns that are kept apart."""
+_TEXTS = {"tokens", "document"}
+"""The kinds of axes whose heads have roles."""
 _PICTURE = 1024
 """The most pixels that an image is shown with along a side."""
 
 
-def write(path: str | os.PathLike[str], traces: Sequence[Trace], titles: Sequence[str] = ()) -> Path:
+def write(
+    path: str | os.PathLike[str],
+    traces: Sequence[Trace],
+    titles: Sequence[str] = (),
+    *,
+    opening: str | HeadWeight | None = None,
+) -> Path:
     """Write the page of one trace, or of two that are compared and need a title each, whole or not at all.
+
+    Args:
+        path: of the file.
+        traces: one, or two.
+        titles: of two traces.
+        opening: what the page of one trace opens with; see `Trace.save_html`.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -66,7 +83,7 @@ def write(path: str | os.PathLike[str], traces: Sequence[Trace], titles: Sequenc
         'alignment.html'
     """
     with whole(path) as unfinished:
-        unfinished.write_text(_page(traces, titles), encoding="utf-8", newline="\n")
+        unfinished.write_text(_page(traces, titles, opening), encoding="utf-8", newline="\n")
     return Path(path)
 
 
@@ -77,11 +94,13 @@ def _pack(blocks: list[str], *arrays: NDArray[Any]) -> int:
     return len(blocks) - 1
 
 
-def _page(traces: Sequence[Trace], titles: Sequence[str]) -> str:
+def _page(traces: Sequence[Trace], titles: Sequence[str], opening: str | HeadWeight | None = None) -> str:
     blocks: list[str] = []
     prefixes = [f"{title} · " for title in titles] or [""]
     common = [name for name in traces[0].attentions if titles and name in traces[1].attentions]
     payload: dict[str, Any] = {
+        "roles": {},
+        "opening": None,
         "text": " ↔ ".join(dict.fromkeys(trace.text for trace in traces if trace.text)),
         "metadata": [],
         "axes": {},
@@ -92,6 +111,7 @@ def _page(traces: Sequence[Trace], titles: Sequence[str]) -> str:
     }
     for trace, prefix in zip(traces, prefixes):
         _describe_trace(trace, prefix, payload, blocks)
+    payload |= _describe_roles(traces[0], opening) if not titles else {}
     title = payload["text"] or " · ".join(attention["name"] for attention in payload["attentions"]) or "foci"
     scripts = ["script/languages", "shared", *(f"script/{part}" for part in _SCRIPTS)]
     scripts += [f"script/views/{name}" for name in views_of("page") if is_static(f"script/views/{name}.js")]
@@ -107,14 +127,46 @@ def _describe_trace(trace: Trace, prefix: str, payload: dict[str, Any], blocks: 
     for key, axis in trace.axes.items():
         payload["axes"][f"{prefix}{key}"] = {**_describe_axis(axis, key, blocks), "sinks": sinks_of(trace, key)}
     rolled = rollouts(trace)
-    for name, attention in trace.attentions.items():
-        extras = {**attention.extras, **({"rollout": rolled[name]} if name in rolled else {})}
+    for attention in trace.attentions.values():
         source = payload["axes"][f"{prefix}{attention.source}"]
-        described = _describe_attention(attention, extras, blocks, _apart(attention, source))
+        described = _describe_attention(attention, _extras(attention, rolled), blocks, _apart(attention, source))
         described["verb"] = _verb(trace, attention)
         for key in ("name", "group", "source", "target"):
             described[key] = f"{prefix}{described[key]}"
         payload["attentions"].append(described)
+
+
+def _describe_roles(trace: Trace, opening: str | HeadWeight | None) -> dict[str, Any]:
+    """Return what each head does, and the head that the page opens with."""
+    roles = head_roles(trace)
+    described: dict[str, list[Any]] = {}
+    for one in roles:
+        attention = trace.attention(one.name)
+        if one.scores and {trace.axes[attention.source].kind, trace.axes[attention.target].kind} <= _TEXTS:
+            described.setdefault(one.name, []).append(None if one.score is None else [one.role, *one.score])
+    several = sum(map(len, described.values())) > 1
+    return {"roles": described if several else {}, "opening": _describe_opening(trace, roles, opening)}
+
+
+def _describe_opening(trace: Trace, roles: HeadRoles, opening: str | HeadWeight | None) -> dict[str, Any] | None:
+    if isinstance(opening, HeadWeight):
+        place = trace.attention(opening.path).head_numbers.index(opening.head)
+        return {"attention": opening.path, "head": place, "target": opening.query[0], "source": opening.key[0]}
+    if opening is None:
+        found = telling_head(trace, roles)
+        return None if found is None else {"attention": found.attention.name, "head": found.place, "target": found.row}
+    maps = maps_of(trace, opening)
+    if not maps:
+        raise ConfigError(f"save_html: there is no {opening} in this trace. {NEEDS[opening]}")
+    shown = trace.cross_attentions()[0]
+    attention = shown if shown.name in maps else trace.attention([*maps][-1])
+    extras = list(_extras(attention, rollouts(trace)))
+    return {"attention": attention.name, "head": attention.heads + extras.index(opening)}
+
+
+def _extras(attention: TracedAttention, rolled: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """Return the further maps of an attention: those that it has, and the rollout."""
+    return {**attention.extras, **({"rollout": rolled[attention.name]} if attention.name in rolled else {})}
 
 
 def _verb(trace: Trace, attention: TracedAttention) -> str:

@@ -227,6 +227,9 @@ function opening() {
   const drawn = ["regions", "frames", "channels"].some((kind) => kinds.includes(kind));
   if (attention.columns > 64) Object.assign(state, { scale: "row", root: !drawn });
   state.head = attention.heads > 1 ? -1 : 0;
+  if (!trace.opening) return;
+  const { attention: name, head, target = 0, source = null } = trace.opening;
+  Object.assign(state, { attention: byName(name), head, target, source, pinned: source !== null });
 }
 
 async function start() {

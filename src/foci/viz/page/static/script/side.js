@@ -158,6 +158,7 @@ function showSide() {
   const focused = place.contains(document.activeElement) ? [...place.querySelectorAll(parts)].indexOf(document.activeElement) : -1;
   const keys = make("p", { class: "keys" });
   for (const [key, what] of say(touch.matches ? "gestures" : "keys")) keys.append(make("span", {}, make("kbd", { text: key }), ` ${what}`), " ");
+  showRoles();
   place.replaceChildren(...[headsSection(), metadataSection(), keys].filter((section) => section));
   if (focused >= 0) place.querySelectorAll(parts)[focused]?.focus();
 }

@@ -1,0 +1,51 @@
+// A small map of all heads by what they do: a square for each, layers down, heads across.
+
+const MOST_LETTERS = 16; // with more heads the squares are too small for a letter
+
+function roleText(attention, head) {
+  const found = trace.roles[attention.name]?.[head];
+  const name = `${named(attention.name)}, ${headName(attention, head)}`;
+  if (!found) return `${name}: ${say("noRole")}`;
+  const [role, score, chance, place] = found;
+  const where = role === "positional" ? ` (${place > 0 ? "+" : ""}${place})` : role === "sink" ? ` (${labelOf("source", place, attention)})` : "";
+  return `${name}: ${say("roles")[role]}${where}, ${say("roleScore", number(score), number(chance))}`;
+}
+
+function roleSquare(attention, head) {
+  const role = trace.roles[attention.name][head]?.[0] ?? "none";
+  const pressed = attention === state.attention && head === state.head;
+  const text = roleText(attention, head);
+  return make(
+    "button",
+    { type: "button", class: `role of-${role}`, title: text, "aria-label": text, "aria-pressed": pressed, onclick: () => choose(attention, head) },
+    attention.heads <= MOST_LETTERS && role !== "none" ? say("roleLetters")[role] : "",
+  );
+}
+
+/** Draw the map again, where the focus stays. */
+function showRoles() {
+  const place = byId("of-heads");
+  const focused = [...place.querySelectorAll("button")].indexOf(document.activeElement);
+  place.replaceChildren(...[rolesSection()].filter((section) => section));
+  place.querySelectorAll("button")[focused]?.focus();
+}
+
+/** The map, and below it what its letters mean; null where there is one head alone. */
+function rolesSection() {
+  const attentions = trace.attentions.filter((each) => trace.roles[each.name]);
+  if (!attentions.length) return null;
+  const table = make("div", { class: "roles" });
+  const most = Math.max(...attentions.map((each) => each.heads));
+  table.style.setProperty("--heads", most);
+  const several = new Set(attentions.map((each) => each.group)).size > 1;
+  attentions.forEach((attention, place) => {
+    const first = several && attention.group !== attentions[place - 1]?.group;
+    if (first) table.append(make("p", { class: "stack", text: named(attention.layer === null ? attention.name : attention.group) }));
+    const squares = Array.from({ length: attention.heads }, (_, head) => roleSquare(attention, head));
+    table.append(make("span", { class: "layer", title: named(attention.name), text: String(attention.layer ?? "") }), make("div", { class: "line" }, ...squares));
+  });
+  const found = Object.keys(say("roles")).filter((role) => attentions.some((each) => trace.roles[each.name].some((one) => one?.[0] === role)));
+  const legend = found.map((role) => make("span", {}, make("i", { class: `role of-${role}`, "aria-hidden": "true", text: say("roleLetters")[role] }), say("roles")[role]));
+  const note = make("p", { class: "about legend-of-roles" }, ...(legend.length ? legend : [say("noRoles")]));
+  return make("section", { class: "what-heads-do" }, make("h2", { text: say("whatHeadsDo") }), table, note);
+}
