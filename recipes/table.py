@@ -474,7 +474,9 @@ RECIPES = {
         "the best sequence only; both were chosen by the validation sentences among five training runs and eight "
         "thresholds. There the spans so chosen have 48.2 % F1; the table has that of the best sequences. One set of "
         "vectors (GloVe 6B, size 50); the published 40.3 needed three. Only 24 of 1,079 test entities occur in "
-        "training.",
+        "training. Both rows were trained and evaluated again for their intervals; before they had 27.04 and 34.14 %. "
+        "The calibration on the validation sentences makes the ECE of the first row worse; without it, it is "
+        "14.83 %.",
         intervals=("f1",),
         variants={
             "BiLSTM, CRF, GloVe-50": Variant(),
