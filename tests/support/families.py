@@ -28,7 +28,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "families.md"
 STATE = "no attention weights: recurrent state"
 UNREAD = "its softmax was not multiplied with values in a way that is recognized"
 UNSEEN = "neither a softmax nor a call of a known attention was seen in it"
-DIFFERENCE = "recorded are its two softmaxes, as heads; it reads with the first minus a multiple of the second"
+DIFFERENCE = "recorded are its softmaxes; it reads with a difference of two, which tape.difference(path) returns"
 
 _SIZES = {
     1: "mamba_n_groups num_global_layers n_groups",
@@ -117,7 +117,7 @@ ISSUE = {
     "qwen3_next": Family(TEXT, 1, LINEAR, (STATE, 1)),
     "mamba2": Family(TEXT, 0, {"expand": 2, "num_heads": 8}, (STATE, 2)),
     "rwkv": Family(TEXT, 0, {"attention_hidden_size": 32, "context_length": 32}, (STATE, 2)),
-    "diffllama": Family(TEXT, 4, UNGROUPED, (DIFFERENCE, 2)),
+    "diffllama": Family(TEXT, 2, UNGROUPED, (DIFFERENCE, 2)),
     "bloom": Family(TEXT),
     "deberta-v2": Family(TEXT, 2, {"relative_attention": True, "pos_att_type": "p2c|c2p"}),
     "longformer": Family(TEXT, 0, {"attention_window": [4, 4], "pad_token_id": 1}, (UNREAD, 2)),

@@ -375,6 +375,13 @@ CROSS = {"cross": ("target", "source")}
         (lambda: Trace.from_arrays([0.5, 0.5], ["a", "b"]), ShapeError, r"\(2,\)"),
         (lambda: Trace.from_arrays([[0.5, math.nan]], ["a", "b"], ["x"]), DataError, "NaN"),
         (lambda: Trace.from_arrays([[0.5, -0.5]], ["a", "b"], ["x"]), DataError, "below 0.*softmax"),
+        (
+            lambda: Trace.from_handles(
+                {"a": Weights.from_tensor(torch.tensor([[[0.5, -0.5]]]))}, {"x": ["a", "b"], "y": ["c"]}
+            ),
+            DataError,
+            "'a' has weights below 0.*difference of two softmaxes",
+        ),
         (lambda: Trace.from_arrays(HANDLE, SOURCES, TARGETS), ShapeError, "from_handles"),
         (lambda: Trace.from_arrays(softmax(3, 5), "abcde", TARGETS), ShapeError, r"text\.split\(\)"),
         (lambda: Trace.from_arrays(softmax(1, 2), ["a", 3], ["x"]), DataError, "type int"),

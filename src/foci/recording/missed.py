@@ -24,12 +24,11 @@ _PARTS = re.compile(
 """Helpers of an attention, which have no weights of their own."""
 _DECAYS = frozenset({"A_log", "time_decay"})
 """Parameters of recurrent states, whatever their class is called: what the state loses at each step."""
-_DIFFERENTIAL = re.compile(r"differential|diff_?(attn|attention|llama)", re.IGNORECASE)
 
 _SCRIPT = "TorchScript: its code cannot be watched; record the model it was made from"
 _NOT_CALLED = "it was not called in the block"
 _STATE = "no attention weights: recurrent state"
-_DIFFERENCE = "recorded are its two softmaxes, as heads; it reads with the first minus a multiple of the second"
+_DIFFERENCE = "recorded are its softmaxes; it reads with a difference of two, which tape.difference(path) returns"
 _PARTLY = "recorded are only some columns of its weights; it reads the others in another way"
 _UNREAD = "its softmax was not multiplied with values in a way that is recognized"
 _UNSEEN = "neither a softmax nor a call of a known attention was seen in it"
@@ -46,6 +45,7 @@ class Calls:
         scripts: the paths of modules of TorchScript.
         recurrent: the paths of modules that update a state.
         called: the paths of the modules that were called.
+        subtracting: the paths of modules that read with a difference of softmaxes.
         softmaxes: the softmaxes that the model's own code took, with the path of the module.
     """
 
@@ -53,6 +53,7 @@ class Calls:
     scripts: set[str] = field(default_factory=set)
     recurrent: set[str] = field(default_factory=set)
     called: set[str] = field(default_factory=set)
+    subtracting: set[str] = field(default_factory=set)
     softmaxes: list[tuple[Softmax, str]] = field(default_factory=list)
 
     def watch(self, module: nn.Module, path: str) -> None:
@@ -98,12 +99,12 @@ class Calls:
         )
 
     def _reason(self, path: str, name: str, seen: set[str], parents: set[str]) -> str | None:
+        if path in self.subtracting:
+            return _DIFFERENCE
         recurrent = path in self.recurrent
         if not recurrent and (_ATTENTION.search(name) is None or _PARTS.search(name)):
             return None
         if path in seen or any(_is_inside(other, path) for other in seen):
-            if _DIFFERENTIAL.search(name) and path in seen:
-                return _DIFFERENCE
             partly = path in seen and any(place == path for softmax, place in self.softmaxes if softmax.is_partly_read)
             return _PARTLY if partly else None
         if path in self.scripts or any(_is_inside(path, script) for script in self.scripts):

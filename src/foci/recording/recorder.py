@@ -48,6 +48,7 @@ from foci import torch_private
 from foci.errors import ConfigError, ShapeError
 from foci.outputs import AttentionOutput, weights_of
 from foci.recording import torch_calls as record_torch
+from foci.recording.differential import factor_of
 from foci.recording.edits import Edit, Edits
 from foci.recording.missed import Calls
 from foci.recording.projections import Projections
@@ -331,6 +332,15 @@ class _Watcher(TorchFunctionMode):
                 module.self_attn,
                 lambda: {"": record_torch.of_encoder_layer(self.masks, layer, length, *args, **kwargs)},
             )
+        else:
+            self._subtract(frame)
+
+    def _subtract(self, frame: _Frame) -> None:
+        """Take the calls of a differential attention together."""
+        factor = factor_of(frame.module) if frame.seen else None
+        if factor is not None:
+            for tape in {id(tape): tape for tape, _ in frame.seen}.values():
+                tape._subtracts([entry for other, entry in frame.seen if other is tape], factor)
 
     def unwind(self, depth: int) -> None:
         """Drop the frames from ``depth`` on: several after a KeyboardInterrupt, when torch did not call the hook."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from foci.errors import ConfigError, UnknownNameError, unknown_name
+from foci.recording.differential import can_subtract, difference, distinct
 from foci.recording.head_search import HeadRanking, Positions, Searched, Wanted, search
 from foci.recording.missed import Calls
 from foci.recording.projections import Projected, Projections
@@ -30,6 +31,7 @@ class Entry:
     weights: Weights
     flow: Flow | None = None  # for `Recording.gradient`
     written_out: Read | None = None  # by the model's own code, from which its heads are known in the end
+    difference: tuple[list[Entry], Tensor] | None = None  # the softmaxes, and the factor of what is subtracted
 
     def read(self) -> Weights:
         """Return the weights, of all entries once the `vmap` they were recorded in is over."""
@@ -72,6 +74,20 @@ class Recording(Mapping[str, Weights]):
     def calls(self, path: str) -> list[Weights]:
         """Return the weights of every call of this path."""
         return [entry.read() for entry in self._entries_of(path)]
+
+    def difference(self, path: str, call: int = 0) -> Weights:
+        """Return the signed weights that a differential attention read with: one softmax minus a multiple of another.
+
+        Their entropy is NaN, and views refuse them: numbers below 0 share nothing out.
+        """
+        found = [entry.difference for entry in self._entries_of(path) if entry.difference is not None]
+        if not found:
+            raise ConfigError(
+                f"Recording.difference: {path!r} read with its softmax, expected a differential attention. Its weights "
+                f"are tape[{path!r}]."
+            )
+        entries, factor = found[call]
+        return difference([entry.read() for entry in entries], factor)
 
     def gradient(self, path: str, call: int = 0) -> Tensor | None:
         """Return the gradient of what was called backward on, with respect to the weights of a call: ``(B, H, L, S)``.
@@ -228,6 +244,18 @@ class Recording(Mapping[str, Weights]):
         self._entries.append(entry)
         self._by_paths = None
         return entry
+
+    def _subtracts(self, entries: list[Entry], factor: Tensor) -> None:
+        """Take the calls of one differential attention together."""
+        weights = [entry.read() for entry in entries]
+        kept = [entries[number] for number in distinct(weights)]
+        for entry in entries:
+            if entry not in kept:
+                self._drop(entry)
+        if can_subtract([entry.weights for entry in kept]):
+            path = kept[0].path
+            kept[0].difference = kept, factor if kept[0].weights.source.requires_grad else factor.detach()
+            self._watched.subtracting.add(path)
 
     def _drop(self, entry: Entry) -> None:
         self._entries.remove(entry)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from foci.errors import ConfigError, ShapeError
+from foci.errors import ConfigError, DataError, ShapeError
 from foci.metrics.attention import row_entropy
 from foci.weights import Weights
 
@@ -192,6 +192,11 @@ def compact(
         some = slice(start, min(start + step, rows))
         with torch.no_grad():
             piece = handle.rows(some).detach().float().cpu().reshape(heads, some.stop - some.start, handle.shape[-1])
+        if piece.numel() and float(piece.min()) < -_UNSEEN:
+            raise DataError(
+                f"Trace: {name!r} has weights below 0, which share nothing out, expected weights of a normalizer. Of a "
+                "difference of two softmaxes leave it out, or draw its numbers with foci.viz.heatmap."
+            )
         beyond = float(piece[..., columns:].sum(-1).max()) if columns < piece.shape[-1] else 0.0
         if beyond > CUT:
             raise ShapeError(
