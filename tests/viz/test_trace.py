@@ -251,8 +251,14 @@ def test_the_alignment_is_of_the_last_layer_that_crosses():
     assert np.array_equal(among.alignment(), among.alignment("b"))
     layers = Trace(axes, {name: made(name, "target", "target", seed) for seed, name in enumerate(("h.1", "h.0"))})
     assert np.array_equal(layers.alignment(), layers.alignment("h.1"))
-    with pytest.raises(ConfigError, match="no attention"):
-        Trace(axes, {}).alignment()
+
+
+@pytest.mark.parametrize("view", ["alignment", "plot", "print", "save", "save_html", "_repr_mimebundle_"])
+def test_a_trace_without_weights_is_an_error_in_every_view(view, tmp_path):
+    path = [tmp_path / "a"] if view.startswith("save") else []
+    with pytest.raises(ConfigError, match=r"no attention in this trace.*Trace\.from_tape.*print\(tape\)"):
+        getattr(Trace(AXES, {}), view)(*path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_cells_of_every_kind():

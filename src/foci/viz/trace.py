@@ -239,14 +239,21 @@ class Trace:
         chosen = self.attentions.values() if name is None else [self.attention(name)]
         return [one for one in chosen if self.axes[one.source].kind == kind]
 
+    def check_not_empty(self, owner: str) -> None:
+        """Raise an error that says what to do if there is no attention in the trace."""
+        if not self.attentions:
+            raise ConfigError(
+                f"{owner}: there is no attention in this trace, expected at least one. Make it of a recording that has "
+                "some, Trace.from_tape(tape, axes); print(tape) says what was recorded and what was not."
+            )
+
     def cross_attentions(self) -> list[TracedAttention]:
         """Return the cross-attentions of the last layer that has any.
 
         They are the attentions of "target" to "source". In a trace without these axes they are all attentions between
         two axes, and in one that has a single axis the last layer of all. Derived ones count where there are no others.
         """
-        if not self.attentions:
-            raise ConfigError("Trace: there is no attention in it.")
+        self.check_not_empty("Trace")
         across = [one for one in self.attentions.values() if one.source != one.target]
         across = [one for one in across if (one.target, one.source) == ("target", "source")] or across
         across = [one for one in across if not one.derived] or across
@@ -335,6 +342,7 @@ class Trace:
         """Write ``path.json`` (labels and metadata) and ``path.safetensors`` (numbers); returns the former's path."""
         from foci.viz import trace_files
 
+        self.check_not_empty("Trace.save")
         return trace_files.save(self, path)
 
     @classmethod
@@ -454,6 +462,7 @@ class Trace:
         """
         from foci.viz.page.trace_page import write
 
+        self.check_not_empty("Trace.save_html")
         return write(path, [self.select(layers=layers, heads=heads)], opening=opening)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from foci.viz.page.trace_page import write
 from foci.viz.trace import Axis, Trace, TracedAttention
 from foci.weights import Weights
 
@@ -246,7 +247,7 @@ def test_sides_without_cells_can_be_saved(shape, tmp_path):
 
 
 def test_the_page_says_everything_in_both_languages(tmp_path):
-    text = PageParts(save_html(Trace({}, {}), tmp_path / "a.html")).text
+    text = PageParts(write(tmp_path / "a.html", [Trace({}, {})])).text
     table = re.search(r"const LANGUAGES = \{(.*?)\n\};", text, re.DOTALL)[1]
     without_texts = re.sub(r'"[^"]*"|`[^`]*`', "0", table)
     english, chinese = (set(re.findall(r"[{,]\s*(\w+): ", part)) for part in without_texts.split("\n  zh: "))
@@ -497,13 +498,11 @@ def test_pictures_recordings_documents_and_tapes(width, open_page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trace", [Trace({}, {}), Trace.from_arrays(np.zeros((0, 3)), ["a", "b", "c"], [])])
-def test_an_empty_trace_opens(trace, open_page):
-    one = open_page(trace)
+def test_an_attention_without_rows_opens(open_page):
+    one = open_page(Trace.from_arrays(np.zeros((0, 3)), ["a", "b", "c"], []))
     one.settle()
-    for view in ("heat", "links", "heads", "words") if trace.attentions else ():
+    for view in ("heat", "links", "heads", "words"):
         one.show(view)
-    assert trace.attentions or "no attention" in one.page.inner_text("#view")
 
 
 @pytest.mark.slow
