@@ -7,7 +7,7 @@ from typing import Any
 from foci.models.options.words import POOLINGS
 from foci.tasks.memorize.config import RECOMMENDED
 from foci.tasks.memorize.problems import PROBLEMS
-from recipes import data, speech, speech_tables, tables
+from recipes import data, eraser, speech, speech_tables, tables
 from recipes.recipe import Recipe, Row, Variant
 
 _SUMMARY = {"beam_size": 5, "length_penalty": 1.0}
@@ -270,6 +270,20 @@ RECIPES = {
         prepare=data.unpack_bbc,
         measure=tables.measure_classifier,
         table=tables.labels_table,
+    ),
+    "eraser": Recipe(
+        task="classify",
+        title="ERASER movies: do the weights find the reasons that people marked?",
+        note="1,600 reviews to train on, 200 that chose the checkpoint, 199 to evaluate, whose annotators marked every "
+        "phrase that speaks for the label (30 % of the words). The network alone answers, trained from scratch. "
+        "Comprehensiveness and sufficiency: how far the probability of the answer falls without the words read most, "
+        "and with them alone, the mean over 1, 5, 10, 20 and 50 % of the words; τ with the change of the answer when a "
+        "word is left out alone. Chance is ten random orders. In brackets 95 % intervals over reviews. "
+        "docs/do-weights-explain.md explains the figures.",
+        variants={pooling: Variant({"model.pooling": pooling}) for pooling in ("hierarchical", "attention")},
+        prepare=eraser.prepare_eraser,
+        measure=eraser.measure_rationales,
+        table=eraser.rationales_table,
     ),
     "sick": Recipe(
         task="entail",

@@ -38,6 +38,7 @@ GROUPS = {
             "foci.cli.show:main",
             "Show what a prediction attended to: in the terminal, as a page or as a picture.",
         ),
+        "probe": ("foci.cli.probe:main", "Measure whether what a model attended to mattered for its answers."),
         "compare": ("foci.cli.compare:main", "Show two traces side by side, with their difference."),
         "curves": ("foci.cli.curves:curves", "Draw the training curves of one or more runs."),
     },
@@ -50,7 +51,7 @@ GROUPS = {
 
 COMMANDS = {name: row for commands in GROUPS.values() for name, row in commands.items()}
 
-OWN_ARGUMENTS = ("demo", "train", "evaluate", "predict", "align", "show", "compare")
+OWN_ARGUMENTS = ("demo", "train", "evaluate", "predict", "align", "show", "probe", "compare")
 """Commands whose options depend on the task or the run that is named: they parse their own arguments."""
 
 HELP = """Attention mechanisms, the models built on them, and views of what they attend to.

@@ -4,12 +4,14 @@ Importing transformers takes seconds, hence all are slow.
 """
 
 import copy
+import json
 import re
 
 import numpy as np
 import pytest
 import torch
 
+import foci
 from foci import huggingface
 from foci.errors import ConfigError
 from foci.viz.trace import Trace
@@ -165,6 +167,47 @@ def test_models_of_two_sides(kind, transformers, tokenizer, tmp_path, capsys):
     assert [attention.name for attention in trace.cross_attentions()] == [
         f"decoder.{len(expected.cross_attentions) - 1}.cross"
     ]
+
+
+def classifier(transformers, tokenizer, folder):
+    torch.manual_seed(1)
+    config = transformers.AutoConfig.for_model(
+        "bert", vocab_size=len(tokenizer), pad_token_id=PAD, num_labels=3, initializer_range=0.4, **SMALL["bert"]
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def test_a_classifier_is_probed_at_its_classes(transformers, tokenizer, tmp_path, capsys):
+    classifier(transformers, tokenizer, tmp_path / "bert")
+    few = ["--set", "steps=2", "--set", "permutations=1", "--trials", "3"]
+    assert main(["probe", "--hf", str(tmp_path / "bert"), HF_TEXT, *few, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    names = {row["name"] for row in found["rows"]}
+    assert names == {"gradient × input", *(f"bert.encoder.layer.{n}.attention.self" for n in range(3))}
+    assert {row["head"] for row in found["rows"]} == {None, 0, 1}
+    replaced = [row for row in found["rows"] if row["name"] != "gradient × input"]
+    assert all(row["measures"]["uniform"][0] > 0 for row in replaced)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "marian"])
+def test_what_follows_a_text_is_an_answer(kind, transformers, tokenizer, tmp_path):
+    build(transformers, tokenizer, kind, tmp_path / kind)
+    (subject,) = huggingface.subjects(tmp_path / kind, [HF_TEXT], [[(4, 7)]])
+    source = subject.sources["tokens"]
+    assert [source.tokens[place] for place in source.gold] == ["▁cat"]
+    with torch.no_grad():
+        answer = subject.answer(2)
+    assert answer.dim() == (2 if kind == "gpt2" else 3)
+    found = foci.probe(subject.model, [subject], steps=0, trials=2, permutations=1)
+    assert len([row for row in found.rows if "uniform" in row.measures and row.head is None]) >= 2
+
+
+def test_a_model_without_answers_is_not_probed(transformers, tokenizer, tmp_path, capsys):
+    build(transformers, tokenizer, "bert", tmp_path / "bert")
+    capsys.readouterr()
+    assert main(["probe", "--hf", str(tmp_path / "bert"), HF_TEXT]) == 2
+    assert "which answers nothing" in capsys.readouterr().err
 
 
 def test_folders_of_models_that_cannot_be_shown(transformers, tokenizer, tmp_path, capsys):

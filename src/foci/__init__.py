@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from foci import mechanisms as mechanisms
     from foci import metrics as metrics
     from foci import models as models
+    from foci import probing as probing
     from foci import tasks as tasks
     from foci import training as training
     from foci import viz as viz
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from foci.recording import record as record
     from foci.tasks.frame.predictor import Predictor as Predictor
     from foci.tasks.frame.predictor import load as load
+    from foci.tasks.frame.probing.runs import probe as probe
     from foci.tasks.frame.task import Evaluation as Evaluation
     from foci.tasks.frame.task import Prediction as Prediction
     from foci.tasks.frame.train import train as train
@@ -110,6 +112,8 @@ _HOMES = {
     "mechanisms": "foci",
     "metrics": "foci",
     "models": "foci",
+    "probe": "foci.tasks.frame.probing.runs",
+    "probing": "foci",
     "record": "foci.recording",
     "tasks": "foci",
     "train": "foci.tasks.frame.train",

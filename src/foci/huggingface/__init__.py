@@ -13,9 +13,14 @@ from foci.lazy import attach
 
 if TYPE_CHECKING:
     from foci.huggingface.options import ReadOptions
+    from foci.huggingface.probing import subjects
     from foci.huggingface.reading import read
 
-__all__ = ["ReadOptions", "read"]
+__all__ = ["ReadOptions", "read", "subjects"]
 
-_HOMES = {"ReadOptions": "foci.huggingface.options", "read": "foci.huggingface.reading"}
+_HOMES = {
+    "ReadOptions": "foci.huggingface.options",
+    "read": "foci.huggingface.reading",
+    "subjects": "foci.huggingface.probing",
+}
 __getattr__, __dir__ = attach(__name__, _HOMES)

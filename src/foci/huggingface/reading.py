@@ -62,7 +62,7 @@ def read(
         prompt = encoded(loaded.tokenizer, asked, is_chat=options.chat)
         _check_length(loaded, prompt, 0 if loaded.answers else options.generate or 0)
         if relevance in COMPUTED:
-            yield explained(loaded, prompt, options, relevance, _longest_answer(loaded.model, prompt.inputs))
+            yield explained(loaded, prompt, options, relevance, longest_answer(loaded.model, prompt.inputs))
             continue
         with torch.no_grad():
             if loaded.answers:
@@ -132,7 +132,7 @@ def _longer(inputs: Mapping[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
 def _answered(loaded: Loaded, prompt: Encoded, options: ReadOptions) -> Trace:
     model, inputs = loaded.model, prompt.inputs
     with record(model, detach=True) as tape:
-        made = generate(model, inputs, options, options.generate or _longest_answer(model, inputs))
+        made = generate(model, inputs, options, options.generate or longest_answer(model, inputs))
     steps: _Steps = {}
     axes_of = {}
     counts = dict.fromkeys(AXES, 0)
@@ -191,7 +191,7 @@ def _seen(tape: Recording) -> Recording:
     return tape
 
 
-def _longest_answer(model: Any, inputs: dict[str, Tensor]) -> int:
+def longest_answer(model: Any, inputs: dict[str, Tensor]) -> int:
     """Return the length limit of foci's own search, twice the source plus 20, within the decoder's positions."""
     positions = getattr(model.config, "max_position_embeddings", None) or sys.maxsize
     return int(min(2 * inputs["input_ids"].shape[1] + 20, positions - 1))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -57,6 +57,7 @@ class Classify(MultiLabelTask):
     Example = Document
     inputs = (Field("text", "document"),)
     targets = (Field("label", "labels"),)
+    token_inputs: ClassVar[Mapping[str, int]] = {"document": 0}
     noun = unit = "documents"
     example = "a document"
     builtin_sizes = (BUILT_IN, 300, 500)

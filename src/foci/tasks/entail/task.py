@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from torch import nn
@@ -56,6 +57,7 @@ class Entail(LabelTask):
     Example = SentencePair
     inputs = (Field("premise", "sentence"), Field("hypothesis", "sentence"))
     targets = (Field("label", "label"),)
+    token_inputs: ClassVar[Mapping[str, int]] = {"premise": 0, "hypothesis": 1}
     noun = unit = "pairs"
     example = "a pair"
     kind = "label"

@@ -21,17 +21,20 @@ from foci.data.batching import on_device
 from foci.data.copy_ids import CopyIds, SourceRow, padded_sources
 from foci.data.text_size import text_size
 from foci.decoding import DecoderInputs, GenerationConstraints, Hypothesis, Sampler, beam, encode_source, greedy, sample
+from foci.errors import ConfigError
 from foci.layers.copying import CopySource, copying_head
 from foci.layers.incremental.quantized_linear import quantize
 from foci.layers.interfaces import StepDecoder
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.metrics.likelihood import Likelihood, TextSize
 from foci.models.encoder_decoder import EncoderDecoder
+from foci.probing.subject import Subject
 from foci.scripts import begins_spaceless, lowered
 from foci.tasks.frame.file_task import FileTask
 from foci.tasks.frame.prediction_loop import by_length, predict_in_batches
+from foci.tasks.frame.probing.traces import subject_of_trace
 from foci.tasks.frame.search_options import SearchOptions
-from foci.tasks.frame.task import Prediction, Progress, Record
+from foci.tasks.frame.task import FILES, Prediction, Progress, Record
 from foci.viz.axis import Axis, Mark
 from foci.viz.trace import COPIED, P_GEN, Trace
 from foci.weights import Weights
@@ -217,6 +220,24 @@ class Seq2SeqTask(FileTask):
         traced = self.trace(model, assets, sources, number, hypothesis, text) if trace else None
         return Prediction(records[number], text, hypothesis.score, details, traced)
 
+    def subject(self, model: nn.Module, assets: Any, record: Record) -> Subject:
+        """Return an input whose tokens can be erased; the answer is the best hypothesis, token by token."""
+        if self.inputs[0].kind in FILES:
+            return super().subject(model, assets, record)
+        sources, options = self.encode_sources(assets, [record]), self.limited(self.Options())
+        hypothesis = next(iter(self.search(model, sources, [0], options)))[0]
+        given, valid = padded(model, [sources[0]])
+        if isinstance(given, CopySource) or not hypothesis.tokens:
+            raise ConfigError("probe: the model copies words of its source, or answers nothing. Probe another input.")
+        text = self.decode(assets, sources, 0, hypothesis.tokens)
+        trace = self.trace(model, assets, sources, 0, hypothesis, text)
+        read = torch.tensor([_read_by_decoder(_produced(hypothesis))], dtype=torch.long, device=valid.device)
+
+        def probabilities(output: Any) -> Tensor:
+            return cast("Tensor", output.logits.float().softmax(dim=-1))
+
+        return subject_of_trace(model, (given, valid, read), {"source": 0}, trace, probabilities, record)
+
 
 # ---- the search
 
@@ -285,8 +306,8 @@ def text_trace(
 ) -> Trace:
     """Return the attention weights of each generated token, by teacher forcing, which equals those of the search."""
     given, valid = padded(model, [row])
-    produced = [*hypothesis.tokens, EOS] if hypothesis.finished else hypothesis.tokens
-    read = [BOS, *produced[:-1]] if produced else []
+    produced = _produced(hypothesis)
+    read = _read_by_decoder(produced)
     predicted: TokenLogits = model(given, valid, torch.tensor([read], dtype=torch.long, device=valid.device))
     # Self-attention covers the decoder's input, which is one token behind its output.
     inputs = ["<bos>", *target.labels(produced[:-1], row.own)] if produced else []
@@ -311,6 +332,15 @@ def text_trace(
         derived=(COPIED,),
         metadata={"score": hypothesis.score, "log-probability": hypothesis.log_prob},
     )
+
+
+def _produced(hypothesis: Hypothesis) -> list[int]:
+    return [*hypothesis.tokens, EOS] if hypothesis.finished else [*hypothesis.tokens]
+
+
+def _read_by_decoder(produced: Sequence[int]) -> list[int]:
+    """Return the decoder's input: one token behind its output."""
+    return [BOS, *produced[:-1]] if produced else []
 
 
 def _copied(predicted: TokenLogits, source: CopySource, produced: Sequence[int]) -> Tensor:

@@ -19,6 +19,7 @@ from foci.data.lines import Fault
 from foci.data.splits import file_key, text_key
 from foci.encodings import AUTO
 from foci.errors import ConfigError
+from foci.probing.subject import Subject
 from foci.scripts import NormalForm, normalized
 from foci.tasks import row_of
 from foci.training.objective import Batches, Loss
@@ -306,6 +307,13 @@ class Task(ABC):
     ) -> list[Any]:
         """Return the alignment of the words of each record; of a task that has ``AlignOptions``."""
         raise NotImplementedError
+
+    def subject(self, model: nn.Module, assets: Any, record: Record) -> Subject:
+        """Return an input as what can be probed: see `foci.probe`."""
+        raise ConfigError(
+            f"probe: inputs of {self.name} cannot be erased word by word. Probe a run of classify, entail, "
+            "translate or summarize, or its model with foci.probe(run.model, …)."
+        )
 
     def stream(
         self, model: nn.Module, assets: Any, record: Record, options: Any

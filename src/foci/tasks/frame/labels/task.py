@@ -28,10 +28,12 @@ from foci.errors import DataError
 from foci.metrics import labels as label_metrics
 from foci.metrics.calibration import fit_share
 from foci.printable import printable
+from foci.probing.subject import Subject
 from foci.tasks.frame.baselines import most_frequent
 from foci.tasks.frame.file_task import LOGGED_LABELS, FileTask, log_labels, shortened
 from foci.tasks.frame.notes import left_out
 from foci.tasks.frame.prediction_loop import by_length, predict_in_batches
+from foci.tasks.frame.probing.traces import subject_of_trace
 from foci.tasks.frame.scores import UNTRAINED, Scores, calibration_table
 from foci.tasks.frame.task import Evaluation, Log, Prediction, Progress, Record, Shard, Splits, Table
 from foci.training.objective import Batches, Loss
@@ -114,6 +116,9 @@ class LabelTask(FileTask):
         "accuracy": "higher",
         "macro_f1": "higher",
     }
+
+    token_inputs: ClassVar[Mapping[str, int]] = {}
+    """Of the axes of a trace that are words, which of the model's inputs has their ids."""
 
     # ---- what a task supplies
 
@@ -345,6 +350,22 @@ class LabelTask(FileTask):
                 yield Prediction(records[number], label, probability, details, traced, tuple(others))
 
         return predict_in_batches(records, batches, answer, progress, unusable=encoded.unusable, numbers=encoded.rows)
+
+    def subject(self, model: nn.Module, assets: Any, record: Record) -> Subject:
+        """Return an input whose words can be erased; of answers by a vote, the network's are probed."""
+        if not self.token_inputs:
+            return super().subject(model, assets, record)
+        (prediction,) = self.predict(model, assets, [record], self.Options(), True, lambda done: None)
+        if prediction.trace is None:
+            raise DataError(f"probe: {prediction.details.get('notes', 'the input cannot be read')}")
+        example = self.Example(*(record[one.name] for one in self.inputs), "")
+        *inputs, _ = self.encode([example], [UNTRAINED], assets, None).batch(np.array([0]))
+
+        def probabilities(output: Any) -> Tensor:
+            scores: Tensor = output.logits.float() / self.temperature()
+            return scores.softmax(dim=-1)
+
+        return subject_of_trace(model, inputs, self.token_inputs, prediction.trace, probabilities, record)
 
     # ---- evaluation
 

@@ -1,0 +1,165 @@
+"""`foci probe`: whether what each attention and head read mattered for the answers."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foci.cli.commands import Flag, Given, argument, make_command, option_flags, options_from, run
+from foci.printable import print_json, printable
+
+if TYPE_CHECKING:
+    from foci.probing import Probe, Subject
+
+_DOC = """Measure whether what a model attended to mattered for its answers.
+
+foci probe RUN                   a trained run, on examples that training held out
+
+foci probe RUN "a text" …        on these inputs; or --file texts.jsonl
+
+foci probe --hf MODEL "a text" … a Hugging Face model on this machine: a folder, or a name in the local cache
+
+The words that were read most are erased, beside random ones and those of the largest gradient × input; the weights are
+made uniform, permuted, and as different as they can be with the same answer. Where people marked the reason
+(rationales: [[begin, end], …] in characters, in .jsonl), the weights are compared with it.
+"""
+_FLAGS = [
+    Flag("hf", "A Hugging Face model: its folder, or its name in the local cache; nothing is downloaded."),
+    Flag("file", "Inputs of a .jsonl file, or texts of another file, one per line.", Path),
+    Flag("limit", "Probe at most this many inputs. Default: 100 of those that training held out, all that are given."),
+    Flag("checkpoint", "Of a run: auto (averaged, else best), best, last, averaged, or the name of one."),
+    Flag("json", "Print one JSON object.", bool),
+]
+_WHAT = argument("what", "A run's folder and inputs; or, with --hf, texts.", many=True)
+_HELD_OUT, _WIDTH = 100, 100
+_SAID = {
+    "comprehensiveness": "without what it read",
+    "sufficiency": "with that alone",
+    "tau": "τ with leave-one-out",
+    "auprc": "AUPRC of what people marked",
+    "f1": "F1 of what people marked",
+    "uniform": "uniform weights",
+    "permuted": "permuted weights",
+    "adversarial": "divergence at the same answer",
+}
+"""What the measures are called."""
+_WIDEST = max(map(len, _SAID.values()))
+
+
+def main(tokens: Sequence[str]) -> None:
+    """Run `foci probe` with these arguments."""
+    from foci.probing import Options
+
+    def command(*rest: Any) -> None:
+        *what, given = rest
+        probe(tuple(what), given)
+
+    run("probe", make_command(command, _DOC, [_WHAT], [*_FLAGS, *option_flags(Options)]), tokens)
+
+
+def probe(what: tuple[str, ...], given: Given) -> None:
+    """Probe and print."""
+    from foci.cli.progress import counting
+    from foci.probing import Options, probe_subjects
+
+    options = options_from(Options, given)
+    subjects, count = _of_hugging_face(what, given) if "hf" in given else _of_run(what, given)
+    with counting("probing", count) as progress:
+        found = probe_subjects(subjects, options, progress)
+    if "json" in given:
+        print_json(found.to_json())
+    else:
+        print_probe(found)
+
+
+def print_probe(found: Probe) -> None:
+    """Print a block for each attention with its measures beside chance and the verdict, and a line for each head."""
+    from foci.probing.report import shown_estimate
+
+    for number, row in enumerate(found.rows):
+        if row.head is None:
+            print("\n" * (number > 0) + f"{printable(row.name)}, of {printable(row.source)}")
+            for name, measure in row.measures.items():
+                chance = f"  (chance {row.chance[name]:.3f})" if name in row.chance else ""
+                print(f"  {_SAID[name]:<{_WIDEST}}  {shown_estimate(measure)}{chance}")
+            print(textwrap.indent(textwrap.fill(row.words(), _WIDTH - 2), "  "))
+        else:
+            said = f"{row.measures['comprehensiveness'].value:6.3f}  {', '.join(row.verdicts)}"
+            print(f"    head {row.head:<3} {_SAID['comprehensiveness']}  {said}")
+    print()
+    for note in (*_explained(found), *found.notes):
+        print(textwrap.fill(printable(note), _WIDTH))
+
+
+def _explained(found: Probe) -> list[str]:
+    lines = [
+        "without what it read: how far the probability of the answer falls when the 1, 5, 10, 20 and 50 % of words "
+        "read most are erased (comprehensiveness); with that alone: when all others are erased (sufficiency)."
+    ]
+    if "uniform" in found.columns:
+        lines.append("uniform and permuted weights: how far all probabilities move (total variation, 0 to 1).")
+    if found.inputs > 1:
+        lines.append("in brackets: 95 % intervals over inputs.")
+    return lines
+
+
+def _of_run(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int]:
+    from foci.cli.inputs import from_arguments
+    from foci.errors import ConfigError
+    from foci.tasks.frame.predictor import load
+    from foci.tasks.frame.probing.runs import subjects_of_run
+
+    if not what:
+        raise ConfigError("name a run: foci probe RUN, or foci probe --hf MODEL TEXT.")
+    predictor = load(Path(what[0]), checkpoint=given.get("checkpoint", "auto"))
+    records: list[Any] = [*from_arguments(predictor.task.inputs, what[1:])] if what[1:] else []
+    records += _of_file(given, predictor.task.inputs[0].name)
+    limit = _limit(given)
+    if not records:
+        held_out = predictor.held_out()
+        limit = limit or _HELD_OUT
+        records = [*held_out]
+        print(
+            f"probing {min(limit, len(records)):,} of {len(records):,} examples held out by training", file=sys.stderr
+        )
+    records = records[:limit]
+    return subjects_of_run(predictor, records), len(records)
+
+
+def _of_hugging_face(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int]:
+    from foci import huggingface
+    from foci.errors import ConfigError
+
+    if "checkpoint" in given:
+        raise ConfigError("--checkpoint is about runs, so it has no effect with --hf. Leave it out.")
+    records = [{"text": text} for text in what] + _of_file(given, "text")
+    records = records[: _limit(given)]
+    if not records:
+        raise ConfigError('the input is missing: foci probe --hf MODEL "your text", or --file texts.jsonl.')
+    texts, marked = [record["text"] for record in records], [record.get("rationales") for record in records]
+    return huggingface.subjects(given["hf"], texts, marked), len(texts)
+
+
+def _of_file(given: Given, field: str) -> list[dict[str, Any]]:
+    """Return the records of the file, if one is named: the objects of its lines, or its lines as texts."""
+    from foci.data.lines import ending_of, read_lines, strict
+    from foci.data.tables import JSON, LONGEST_TEXT, json_objects
+
+    if "file" not in given:
+        return []
+    path = given["file"]
+    if ending_of(path) in JSON:
+        return [one.content for one in strict(json_objects(path))]
+    return [{field: line} for line in strict(read_lines(path, LONGEST_TEXT)) if line.strip()]
+
+
+def _limit(given: Given) -> int | None:
+    from foci.errors import ConfigError
+
+    text = given.get("limit")
+    if text is not None and (not text.isdecimal() or not int(text)):
+        raise ConfigError(f"--limit is {text!r}, expected a number above 0.")
+    return None if text is None else int(text)

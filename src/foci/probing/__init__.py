@@ -1,0 +1,26 @@
+"""Whether what a model attended to mattered for its answer: `foci.probe`, and what it is made of."""
+
+from typing import TYPE_CHECKING
+
+from foci.lazy import attach
+
+if TYPE_CHECKING:
+    from foci.probing.modules import of_module as of_module
+    from foci.probing.probe import Options as Options
+    from foci.probing.probe import probe_subjects as probe_subjects
+    from foci.probing.report import Probe as Probe
+    from foci.probing.subject import Source as Source
+    from foci.probing.subject import Subject as Subject
+
+_HOMES = {
+    "Options": "foci.probing.probe",
+    "Probe": "foci.probing.report",
+    "Source": "foci.probing.subject",
+    "Subject": "foci.probing.subject",
+    "of_module": "foci.probing.modules",
+    "probe_subjects": "foci.probing.probe",
+}
+
+if not TYPE_CHECKING:
+    __all__ = sorted(_HOMES)
+    __getattr__, __dir__ = attach(__name__, _HOMES)

@@ -1,0 +1,177 @@
+"""Probe inputs one by one, and join what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from annotated_types import Ge
+from numpy.typing import NDArray
+
+from foci.errors import ConfigError, DataError
+from foci.metrics.ranking import Estimate, average_precision, estimate, marked_share
+from foci.probing.counterfactual import replace_weights
+from foci.probing.erasure import erase
+from foci.probing.report import CHANCE, MATTERS, REPLACEABLE, SMALL, UNCLEAR, UNIFORM, Probe, Row
+from foci.probing.subject import Erasing, Subject
+from foci.settings import settings
+
+GRADIENT = "gradient × input"
+_DIFFERENT = 0.5 * float(np.log(2.0))
+"""Half of the largest divergence: from here on weights are called quite different."""
+_ENOUGH = 20
+"""With fewer random orders than this, one input alone is no evidence at 5 %."""
+
+
+@settings
+class Options:
+    """How to probe."""
+
+    attentions_only: bool = False
+    """Leave out single heads: probe the mean of the heads of each attention."""
+    trials: Annotated[int, Ge(1)] = 20
+    """Random orders of erasing, which are chance."""
+    permutations: Annotated[int, Ge(0)] = 5
+    """Random permutations of the weights; 0 leaves out what other weights would do."""
+    steps: Annotated[int, Ge(0)] = 40
+    """Steps of the search for quite different weights that leave the answer where it is; 0 leaves it out."""
+    batch_size: Annotated[int, Ge(1)] = 32
+    """Variants of an input that are answered together."""
+    seed: Annotated[int, Ge(0)] = 0
+    """Seed of everything random."""
+
+    def __post_init__(self) -> None:
+        if self.steps and not self.permutations:
+            raise ConfigError("probe: steps needs permutations, whose weights are changed too. Set steps=0 as well.")
+
+
+class _Key(NamedTuple):
+    name: str
+    head: int | None
+    source: str
+
+
+@dataclass
+class _Found:
+    """The measures of an attention, by name, one value per input, and the same by chance."""
+
+    measures: dict[str, list[float]] = field(default_factory=dict)
+    chance: dict[str, list[float]] = field(default_factory=dict)
+    beaten: list[float] = field(default_factory=list)  # the share of random orders that change the answer less
+
+    def add(self, name: str, value: float, chance: float | None = None) -> None:
+        self.measures.setdefault(name, []).append(value)
+        if chance is not None:
+            self.chance.setdefault(name, []).append(chance)
+
+
+def probe_subjects(
+    subjects: Iterable[Subject], options: Options | None = None, progress: Callable[[int], object] | None = None
+) -> Probe:
+    """Probe inputs of one model.
+
+    Args:
+        subjects: the inputs.
+        options: how.
+        progress: called with the number of inputs that were just done.
+    """
+    options = options or Options()
+    found: dict[_Key, _Found] = {}
+    notes: dict[str, None] = {}
+    count = 0
+    for number, subject in enumerate(subjects):
+        _probe_one(subject, options, options.seed + 1000 * number, found, notes)
+        count += 1
+        if progress is not None:
+            progress(1)
+    if not count:
+        raise DataError("probe: there are no inputs, expected at least one.")
+    if not found:
+        raise DataError(f"probe: no attention reads tokens that can be erased. {' '.join(notes)}".rstrip())
+    rows = [_row(key, one, options) for key, one in found.items()]
+    return Probe(tuple(rows), count, tuple(notes))
+
+
+def _probe_one(
+    subject: Subject, options: Options, seed: int, found: dict[_Key, _Found], notes: dict[str, None]
+) -> None:
+    notes |= dict.fromkeys(subject.notes)
+    read = {one.source for one in subject.attentions.values()}
+    for key in (key for key in subject.sources if key in read):
+        source = subject.sources[key]
+        if len(source.erasable) < 2:
+            notes[f"inputs whose {key} has fewer than two tokens that can be erased are left out"] = None
+            continue
+        erasing = Erasing(subject, key, options.batch_size)
+        scores: dict[_Key, NDArray[np.float64]] = {_Key(GRADIENT, None, key): erasing.gradient()}
+        for name, attended in subject.attentions.items():
+            if attended.source == key:
+                scores[_Key(name, None, key)] = attended.weights.mean(axis=0)
+                if not options.attentions_only and len(attended.weights) > 1:
+                    scores |= {_Key(name, head, key): one for head, one in enumerate(attended.weights)}
+        named = {str(number): one for number, one in enumerate(scores.values())}
+        erased, random = erase(erasing, named, options.trials, seed)
+        for one, (by, values) in zip(erased.values(), scores.items()):
+            row = found.setdefault(by, _Found())
+            row.add("comprehensiveness", one.comprehensiveness, float(random[:, 0].mean()))
+            row.add("sufficiency", one.sufficiency, float(random[:, 1].mean()))
+            row.add("tau", one.tau, 0.0)
+            below = (random[:, 0] < one.comprehensiveness).mean()
+            row.beaten.append(float(below + (random[:, 0] == one.comprehensiveness).mean() / 2))
+            _agree(row, values, source.gold, source.erasable)
+            _replace(row, erasing, by, options, seed, notes)
+
+
+def _agree(row: _Found, values: NDArray[np.float64], gold: frozenset[int] | None, erasable: list[int]) -> None:
+    """Compare with what people marked; a random score reaches the share of it."""
+    marked = {erasable.index(place) for place in gold or () if place in erasable}
+    if marked:
+        share = len(marked) / len(erasable)
+        row.add("auprc", average_precision(values[erasable], marked), share)
+        row.add("f1", marked_share(values[erasable], marked), share)
+
+
+def _replace(row: _Found, erasing: Erasing, by: _Key, options: Options, seed: int, notes: dict[str, None]) -> None:
+    if by.name == GRADIENT or not options.permutations:
+        return
+    paths = erasing.subject.attentions[by.name].paths
+    if not paths:
+        notes[f"{by.name}: its weights are not replaced: no module is known to compute them"] = None
+        return
+    try:
+        other = replace_weights(
+            erasing, paths, by.head, permutations=options.permutations, steps=options.steps, seed=seed
+        )
+    except ConfigError as error:  # recorded, but not made of weights and values that can be edited
+        notes[f"{by.name}: its weights are not replaced: {error}"] = None
+        return
+    row.add("uniform", other.uniform)
+    row.add("permuted", other.permuted)
+    if other.adversarial is not None:
+        row.add("adversarial", other.adversarial)
+
+
+def _row(key: _Key, found: _Found, options: Options) -> Row:
+    measures = {name: estimate(values, seed=options.seed) for name, values in found.measures.items()}
+    chance = {name: float(np.mean(values)) for name, values in found.chance.items()}
+    return Row(key.name, key.head, key.source, measures, chance, _verdicts(found, measures, options))
+
+
+def _verdicts(found: _Found, measures: Mapping[str, Estimate], options: Options) -> tuple[str, ...]:
+    """Return what the measures say: over inputs by the interval of the difference from chance, of one by its rank."""
+    pairs = zip(found.measures["comprehensiveness"], found.chance["comprehensiveness"])
+    difference = estimate([value - chance for value, chance in pairs], seed=options.seed)
+    if difference.low is None or difference.high is None:
+        matters = options.trials >= _ENOUGH and found.beaten[0] >= 0.95
+        no_more = found.beaten[0] <= 0.5
+    else:
+        matters = difference.low > 0
+        no_more = difference.high < SMALL
+    verdicts = [MATTERS if matters else CHANCE if no_more else UNCLEAR]
+    if "uniform" in measures and measures["uniform"].value < SMALL:
+        verdicts.append(UNIFORM)
+    elif "adversarial" in measures and measures["adversarial"].value > _DIFFERENT:
+        verdicts.append(REPLACEABLE)
+    return tuple(verdicts)

@@ -1,0 +1,1 @@
+"""Runs as what `foci.probe` takes."""

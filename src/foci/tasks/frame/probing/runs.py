@@ -1,0 +1,76 @@
+"""`foci.probe`: of any model or run, whether what its attentions read mattered for its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from foci.errors import ConfigError
+from foci.probing.modules import of_module
+from foci.probing.probe import Options, probe_subjects
+from foci.probing.report import Probe
+from foci.probing.subject import Subject
+from foci.settings import build
+from foci.tasks.frame.predictor import Predictor
+from foci.tasks.frame.task import Progress, as_records, is_empty
+
+
+def probe(
+    model: Predictor | nn.Module,
+    inputs: Iterable[Any],
+    *,
+    answer: Callable[[Any], Tensor] | None = None,
+    causal: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Probe:
+    """Measure whether what each attention and head read mattered for the answers.
+
+    Tokens are erased in the order of the weights, of gradient × input and at random; weights are made uniform,
+    permuted, and as different as they can be with the same answer; and they are compared with what people marked.
+
+    Args:
+        model: what `foci.load` returns, or any module in evaluation mode.
+        inputs: as the run takes them, with ``rationales`` where people marked the reason: ``[[begin, end], …]`` in
+            characters. Of a module, the arguments of each input, by name or in order, with a batch axis of 1, or a
+            `foci.probing.Subject`.
+        answer: of a module, returns the probabilities of its answers from what it returns.
+        causal: of a module, whether tokens see only those before them.
+        progress: called with the number of inputs that were just done.
+        options: those of `foci.probing.Options`.
+
+    Example:
+        >>> import foci
+        >>> layer = torch.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True)
+        >>> model = torch.nn.Sequential(torch.nn.Embedding(11, 8), layer).eval()
+        >>> found = foci.probe(model, [[torch.tensor([[4, 7, 9]])]], steps=0)
+        >>> sorted(found["1.self_attn"].measures)
+        ['comprehensiveness', 'permuted', 'sufficiency', 'tau', 'uniform']
+    """
+    chosen = build(Options, options, "probe")
+    if isinstance(model, Predictor):
+        if answer is not None or causal:
+            raise ConfigError("probe: answer and causal are for modules; a run knows its answers. Leave them out.")
+        return probe_subjects(subjects_of_run(model, inputs), chosen, progress)
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"probe: model is a {type(model).__name__}, expected a torch.nn.Module or a loaded run.")
+    subjects = (
+        one if isinstance(one, Subject) else of_module(model, one, answer=answer, causal=causal) for one in inputs
+    )
+    return probe_subjects(subjects, chosen, progress)
+
+
+def subjects_of_run(run: Predictor, inputs: Iterable[Any]) -> Iterator[Subject]:
+    """Return inputs of a run as what can be probed."""
+    task = run.task
+    single = isinstance(inputs, str | bytes | Mapping)
+    records = as_records("probe", inputs if single else map(task.as_input, inputs), task.inputs)
+    for number, given in enumerate(records):
+        if is_empty(given, task.inputs):
+            raise ConfigError(f"probe: entry {number} is empty, expected text.")
+        with torch.no_grad():
+            subject = task.subject(run.model, run.assets, task.normal(given))
+        yield subject

@@ -1,0 +1,32 @@
+"""Where tokens stand in their text."""
+
+import pytest
+
+from foci.errors import ConfigError
+from foci.tasks.frame.probing.traces import _marked, _places
+
+
+def test_tokens_are_found_in_order():
+    assert _places("a b a", ["a", "b", "a"]) == [(0, 1), (2, 3), (4, 5)]
+    assert _places("Das HAUS", ["das", "haus"]) == [(0, 3), (4, 8)]
+
+
+def test_a_token_that_is_not_there_is_empty_and_the_others_are_found():
+    assert _places("one two", ["one", "<unk>", "two"]) == [(0, 3), (3, 3), (4, 7)]
+
+
+def test_a_part_of_a_token_marks_it():
+    given = {"text": "one two three", "rationales": [[5, 6]]}
+    assert _marked(given, "document", ["one", "two", "three"]) == {1}
+    assert _marked({"text": "one"}, "document", ["one"]) is None
+
+
+def test_spans_may_be_of_each_text():
+    given = {"premise": "a b", "hypothesis": "c d", "rationales": {"hypothesis": [[2, 3]]}}
+    assert _marked(given, "hypothesis", ["c", "d"]) == {1}
+    assert _marked(given, "premise", ["a", "b"]) is None
+
+
+def test_spans_without_a_text_are_refused():
+    with pytest.raises(ConfigError, match="there is no such text"):
+        _marked({"rationales": [[0, 1]]}, "document", ["a"])
