@@ -11,6 +11,7 @@ import foci
 from foci import masks
 from foci.errors import ConfigError, ShapeError
 from foci.functional.own_parts import name_of
+from foci.mechanisms import scores
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.focus import FOCUSES, FocusModule, SlidingWindow
 from foci.mechanisms.normalizers import NORMALIZERS
@@ -167,7 +168,7 @@ def test_heads_take_the_same_parts(own, named):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"score": "additive"}, ConfigError, "unknown score 'additive'"),
+        ({"score": "additive"}, ConfigError, "score is 'additive', expected scaled_dot, dot, cosine, or a module"),
         ({"normalize": "sofmax"}, ConfigError, "unknown normalizer 'sofmax'"),
         ({"score": nn.Linear(2, 2)}, ConfigError, "score Linear: it takes"),
         ({"score": distance, "sink": "zero"}, ConfigError, "sink is 'zero' with score 'distance'"),
@@ -443,3 +444,47 @@ def test_every_named_part_is_found():
     assert {"dot", "additive"} <= {*SCORES}
     assert {"global", "local_p"} <= {*FOCUSES}
     assert isinstance(Attention(5, 5, score=LocationAware(5, 5)).score, LocationAware)
+
+
+class LowRank(ScoreModule):
+    """A dot product after projections to few features."""
+
+    def __init__(self, query_dim, key_dim, rank):
+        super().__init__(query_dim, key_dim)
+        self.query_layer, self.key_layer = nn.Linear(query_dim, rank), nn.Linear(key_dim, rank)
+
+    def project_query(self, query):
+        return self.query_layer(query)
+
+    def project_key(self, key):
+        return self.key_layer(key)
+
+
+@pytest.mark.parametrize("kind", [scores.Additive, scores.Concat, scores.General, scores.Dot, scores.Cosine, LowRank])
+def test_a_score_module_compares_heads_each_alone(kind):
+    score = kind(6, 6, 5) if kind in (scores.Additive, scores.Concat, LowRank) else kind(6, 6)
+    query, key = torch.randn(3, 2, 4, 6), torch.randn(3, 2, 7, 6)
+    alone = torch.stack([score(query[:, head], key[:, head]) for head in range(2)], dim=1)
+    torch.testing.assert_close(score(query, key), alone)
+    torch.testing.assert_close(score(query, key[:1, :1])[1, 1], score(query[1:2, 1], key[:1, 0])[0])
+    attended = foci.attend(query, key, key, score=score)
+    torch.testing.assert_close(attended.output, alone.softmax(dim=-1) @ key)
+    heads, x = foci.MultiHeadAttention(12, 2, score=score), torch.randn(3, 4, 12)
+    mine = heads(x, x)
+    by_hand = heads.project_query(x), heads.prepare(x).key
+    torch.testing.assert_close(mine.weights.dense(), score(*by_hand).softmax(dim=-1))
+    mine.output.sum().backward()
+    assert all(one.grad is not None for one in score.parameters())
+
+
+def test_a_score_that_depends_on_the_previous_weights_is_refused_without_them():
+    score, x = scores.LocationAware(6, 6, 5), torch.randn(2, 3, 6)
+    for call in (lambda: foci.attend(x, x, x, score=score), lambda: foci.MultiHeadAttention(6, 1, score=score)(x, x)):
+        with pytest.raises(ConfigError, match="score LocationAware: it depends on the weights of the previous query"):
+            call()
+
+
+@pytest.mark.parametrize("name", ["additive", "bahdanau", "luong", "chorowski"])
+def test_a_name_of_a_score_with_parameters_is_no_score_of_heads(name):
+    with pytest.raises(ConfigError, match=f"score is '{name}', expected scaled_dot, dot, cosine, or a module with"):
+        foci.MultiHeadAttention(6, 2, score=name)

@@ -58,6 +58,11 @@ def own_scores(
     if not is_first_call(score, "scores", query, key):
         return score(query, key)
     check_takes("score", score, "query", "key")
+    if getattr(score, "remembers", False):
+        raise ConfigError(
+            f"score {name_of(score)}: it depends on the weights of the previous query, expected one that does not. Use "
+            "foci.Attention(score=…), which passes them on."
+        )
     scores = score(query, key)
     check_returned("score", score, "scores", scores, scores_shape(query, key), query.dtype)
     mark_checked(score, "scores")

@@ -15,7 +15,7 @@ from foci.functional.own_parts import check_named_or_takes, check_takes, name_of
 from foci.functional.positions import PLAIN
 from foci.functional.rotary_options import Rotary
 from foci.mechanisms.heads.relative import BucketBias, RelativeBias, ShawBias, TransformerXLBias
-from foci.names import DotScoreName, GateName, NormalizerName, RelativeName, SinkName
+from foci.names import DotScoreName, GateName, NormalizerName, RelativeName, ScoreName, SinkName
 
 if TYPE_CHECKING:
     from foci.mechanisms.heads.multi_head import MultiHeadAttention
@@ -43,6 +43,11 @@ def head_sizes(model_dim: int, num_heads: int, head_dim: int | None, num_key_hea
 
 def check_options(score: object, scale: float | None, normalize: object, sink: str | None, gate: str | None) -> None:
     """Raise for an unknown name, for what is no part, and for an option without an effect."""
+    if isinstance(score, str) and score in get_args(ScoreName) and score not in get_args(DotScoreName):
+        raise ConfigError(
+            f"MultiHeadAttention: score is {score!r}, expected {', '.join(get_args(DotScoreName))}, or a module with "
+            "parameters for the features of a head, such as foci.mechanisms.scores.Additive(head_dim, head_dim, 32)."
+        )
     check_named_or_takes("score", score, get_args(DotScoreName), "query", "key")
     check_named_or_takes("normalizer", normalize, get_args(NormalizerName), "scores", "mask")
     for name, value, known in (("sink", sink, get_args(SinkName)), ("gate", gate, get_args(GateName))):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -85,12 +86,17 @@ class ScoreModule(nn.Module):
         """Compare each projected query with each projected key."""
         return scaled_dot(query, key, self.scale)
 
-    def forward(self, query: Float[Tensor, "#B L Dq"], key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B L S"]:
-        """Return the scores ``(B, L, S)``."""
+    def forward(self, query: Float[Tensor, "... L Dq"], key: Float[Tensor, "... S Dk"]) -> Float[Tensor, "... L S"]:
+        """Return the scores ``(B, L, S)``, or with heads ``(B, H, L, S)``."""
         owner = type(self).__name__
-        check_shape(owner, "query", query, "batch", "query", self.query_dim or "feature")
-        check_shape(owner, "key", key, "batch", "key", self.key_dim or "feature")
-        return self.compare(self.project_query(query), self.project_key(key))
+        check_shape(owner, "query", query, "…", "query", self.query_dim or "feature")
+        check_shape(owner, "key", key, "…", "key", self.key_dim or "feature")
+        if query.dim() == key.dim() == 3:
+            return self.compare(self.project_query(query), self.project_key(key))
+        leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+        query, key = (one.expand(*leading, -1, -1).reshape(math.prod(leading), *one.shape[-2:]) for one in (query, key))
+        scores = self.compare(self.project_query(query), self.project_key(key))
+        return scores.reshape(*leading, *scores.shape[-2:])
 
     def read_steps(self, reading: Reading, window: tuple[int, int] | None) -> AttentionOutput:
         """Read query by query, each within a window around the median of the previous weights, if there is one."""
