@@ -383,3 +383,22 @@ def test_words_of_bytes(transformers, tokenizer, tmp_path):
     assert [word.label for word in axis.words] == ["the", "狗", "cat"]
     assert sum(word.pieces for word in axis.words) == len(axis)
     assert words_of_labels(axis.labels) == axis.words
+
+
+def test_an_edited_model_is_shown_beside_its_own_answer(transformers, tokenizer, tmp_path, capsys):
+    build(transformers, tokenizer, "gpt2", tmp_path / "gpt2")
+    hf = ("show", "--hf", str(tmp_path / "gpt2"), HF_TEXT)
+    assert main([*hf, "--uniform", "h.1.attn:0", "--save", str(tmp_path / "read.json")]) == 0
+    weights = Trace.load(tmp_path / "read.json").attention("decoder.1.self").weights
+    np.testing.assert_allclose(weights[0], np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None], rtol=1e-6)
+    assert np.abs(weights[1] - weights[0]).max() > 0.01
+    generated = (*hf, "--generate", "5")
+    assert main([*generated, "--block", "transformer.h.0.attn/*/0", "--save", str(tmp_path / "made.json")]) == 0
+    trace = Trace.load(tmp_path / "made.json")
+    assert not trace.attention("decoder.0.self").weights[:, :, 0].any()
+    assert main([*generated, "--save", str(tmp_path / "plain.json")]) == 0
+    assert trace.metadata["answer without edits"] == Trace.load(tmp_path / "plain.json").text
+    capsys.readouterr()
+    assert main([*generated, "--knock-out", "each"]) == 0
+    assert capsys.readouterr().out.count("without transformer.h.") == 6
+    assert "generates nothing here" in failed(capsys, HF_TEXT, "--hf", tmp_path / "gpt2", "--knock-out", "each")

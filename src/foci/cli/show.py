@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foci.cli import edits
 from foci.cli.commands import SET, Flag, Given, argument, make_command, option_flags, options_from, run, task_of_run
 from foci.printable import printable
 from foci.viz.views import views_of
@@ -70,6 +71,7 @@ _FLAGS = [
     Flag("width", "Of a picture: its width in inches, such as 3.3 for a column of a paper."),
     Flag("scale", "Of a picture: all (the largest weight of all is the darkest) or row (the largest of each row is)."),
     Flag("gamma", "Of a picture: the exponent of its colors; 0.5 brings out small weights."),
+    *edits.FLAGS,
     Flag("checkpoint", "Of a run: auto (averaged, else best), best, last, averaged, or the name of one."),
 ]
 _WHAT = argument("what", "A run's folder and inputs; or a saved trace; or, with --hf, texts alone.", many=True)
@@ -123,6 +125,8 @@ def show(what: tuple[str, ...], given: Given) -> None:
             _print_heads(trace, found, apart=number > 1)
         elif found:
             choice = {"name": found[0].path, "head": shown.attention(found[0].path).head_numbers.index(found[0].head)}
+        for line in edits.lines(trace) if in_terminal else ():
+            print(printable(line))
         for path in (_numbered(path, number, several) for path in pictures):
             shown.plot(path, view, **choice, **look)
             print(printable(path))
@@ -161,7 +165,7 @@ def _traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[tuple[Trace, 
 
     Beside each trace stands that of the relevance asked for, which is shown in its stead except on the page.
     """
-    layers, heads = _numbers(given, "layers"), _numbers(given, "heads")
+    layers, heads = (edits.numbers(given[name], f"--{name}") if name in given else None for name in ("layers", "heads"))
     hidden = [part.strip() for part in given.get("hide", "").split(",") if part.strip()]
     kinds = {kind: kind in hidden for kind in ("special", "sinks")}
     tokens = [part for part in hidden if part not in kinds]
@@ -178,21 +182,6 @@ def _traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[tuple[Trace, 
     ), several
 
 
-def _numbers(given: Given, name: str) -> list[int] | None:
-    """Return "0,2-4" as [0, 2, 3, 4]."""
-    from foci.errors import ConfigError
-
-    if name not in given:
-        return None
-    numbers: list[int] = []
-    for part in given[name].split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ConfigError(f"--{name} is {given[name]!r}, expected zero-based numbers, such as 0,2-4.")
-        numbers += range(int(first), int(last if dash else first) + 1)
-    return numbers
-
-
 def _all_traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[Trace], bool]:
     """Return the traces as they are, and whether they are of several inputs."""
     from foci import huggingface
@@ -202,11 +191,15 @@ def _all_traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[Trace], b
     if "hf" in given:
         texts = _given(what, '--hf MODEL "your text"')
         options = options_from(huggingface.ReadOptions, given)
-        return huggingface.read(given["hf"], texts, options, relevance=given.get("relevance")), len(what) > 1
+        change, each, relevance = edits.edits_from(given), edits.wants_each(given), given.get("relevance")
+        read = huggingface.read(given["hf"], texts, options, relevance=relevance, edits=change, without_heads=each)
+        return read, len(what) > 1
     if not what:
         raise ConfigError('name a run and a text, or a saved trace: foci show RUN "your text", foci show trace.json.')
     origin, inputs = Path(what[0]), what[1:]
     if not origin.is_dir():
+        if edits.edits_from(given) is not None or edits.wants_each(given):
+            raise ConfigError(f"{origin} is no run: edits change what a model reads, and a saved trace has no model.")
         return [_saved(origin, inputs)], False
     config = read_config(origin)
     if "task" not in config and "model_type" in config:
@@ -249,7 +242,7 @@ def _predicted(path: Path, inputs: tuple[str, ...], given: Given) -> list[Trace]
     predictions = predictor.predict(records, options=options, trace=True)
     for number, prediction in enumerate(predictions, start=1):
         print_notes(prediction, f"input {number}")
-    traces = [prediction.trace for prediction in predictions]
+    traces = edits.edited_traces(predictor, records, options, predictions, given)
     found = [trace for trace in traces if trace is not None and trace.attentions]
     if len(found) < len(traces):
         raise ConfigError(

@@ -10,8 +10,9 @@ Of a beam search it is the attention of the hypothesis that won. Attentions are 
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,10 @@ from foci.huggingface.names import AXES, kind_of, named
 from foci.huggingface.options import ReadOptions
 from foci.huggingface.steps import generate, layers_of, steps_together
 from foci.huggingface.tokens import Encoded, axis_of, encoded, in_chat
-from foci.recording import Recording, record
+from foci.recording import Edits, Recording, edit, record
 from foci.settings import build
 from foci.viz.axis import Axis
+from foci.viz.head_answers import UNEDITED, Answer, answers_without_heads, with_answers
 from foci.viz.trace import Trace, TracedAttention
 from foci.weights import Weights
 
@@ -42,6 +44,8 @@ def read(
     options: ReadOptions | Mapping[str, Any] | None = None,
     *,
     relevance: str | None = None,
+    edits: Callable[[Edits], object] | None = None,
+    without_heads: bool = False,
 ) -> Iterator[Trace]:
     """Return what a model attends to in each text.
 
@@ -50,6 +54,9 @@ def read(
         texts: what it reads.
         options: see `ReadOptions`; a mapping such as ``{"generate": 40}`` will do.
         relevance: what `Trace.relevance` will be asked for; "chefer", "gradient" and "norms" are computed here.
+        edits: changes what the model reads, as ``lambda edits: edits.knock_out("*", head=2)``: see `foci.edit`. The
+            answer without edits is in the trace's metadata.
+        without_heads: put the answers without each head into the metadata (`foci.viz.head_answers`).
     """
     options = options if isinstance(options, ReadOptions) else build(ReadOptions, options or {}, "read")
     loaded = load(name, options, for_score=relevance in SCORED)
@@ -57,20 +64,39 @@ def read(
         raise ConfigError(f"{name}: generates nothing: each of its tokens reads all others. Leave generate out.")
     if options.generate is None and not loaded.answers:
         _refuse_idle(options)
+        if without_heads:
+            raise ConfigError(f"{name}: generates nothing here, so there is no answer without a head. Add generate.")
     for text in texts:
-        asked = in_chat(loaded.tokenizer, text, options.system) if options.chat else text
-        prompt = encoded(loaded.tokenizer, asked, is_chat=options.chat)
-        _check_length(loaded, prompt, 0 if loaded.answers else options.generate or 0)
-        if relevance in COMPUTED:
-            yield explained(loaded, prompt, options, relevance, longest_answer(loaded.model, prompt.inputs))
-            continue
-        with torch.no_grad():
-            if loaded.answers:
-                yield _answered(loaded, prompt, options)
-            elif options.generate is not None:
-                yield _continued(loaded, prompt, options)
-            else:
-                yield _only_read(loaded, prompt, text)
+        trace = _read(loaded, text, options, relevance)
+        if without_heads:
+            found = answers_without_heads(loaded.model, functools.partial(_answer, loaded, text, options))
+            trace = with_answers(trace, Answer(trace.text), found)
+        if edits is not None:
+            unedited = trace.text
+            with edit(loaded.model) as e:
+                edits(e)
+                trace = _read(loaded, text, options, relevance)
+            if loaded.answers or options.generate is not None:
+                trace = replace(trace, metadata={**trace.metadata, UNEDITED: unedited})
+        yield trace
+
+
+def _answer(loaded: Loaded, text: str, options: ReadOptions) -> Answer:
+    return Answer(_read(loaded, text, options).text)
+
+
+def _read(loaded: Loaded, text: str, options: ReadOptions, relevance: str | None = None) -> Trace:
+    asked = in_chat(loaded.tokenizer, text, options.system) if options.chat else text
+    prompt = encoded(loaded.tokenizer, asked, is_chat=options.chat)
+    _check_length(loaded, prompt, 0 if loaded.answers else options.generate or 0)
+    if relevance in COMPUTED:
+        return explained(loaded, prompt, options, relevance, longest_answer(loaded.model, prompt.inputs))
+    with torch.no_grad():
+        if loaded.answers:
+            return _answered(loaded, prompt, options)
+        if options.generate is not None:
+            return _continued(loaded, prompt, options)
+        return _only_read(loaded, prompt, text)
 
 
 def _refuse_idle(options: ReadOptions) -> None:

@@ -34,6 +34,7 @@ from foci.files import whole
 from foci.metrics.attention import row_entropy
 from foci.recording.head_search import HeadWeight
 from foci.viz.colors import STOPS
+from foci.viz.head_answers import is_of_heads
 from foci.viz.head_roles import HeadRoles, head_roles, telling_head
 from foci.viz.labels import shown
 from foci.viz.page.offline import is_static, offline_page
@@ -123,6 +124,8 @@ def _page(traces: Sequence[Trace], titles: Sequence[str], opening: str | HeadWei
 def _describe_trace(trace: Trace, prefix: str, payload: dict[str, Any], blocks: list[str]) -> None:
     """Add one trace to what the page holds; of several each has a prefix for its names."""
     for name, value in trace.metadata.items():
+        if is_of_heads(name):  # in a table above
+            continue
         payload["metadata"].append([f"{prefix}{name}", value if isinstance(value, str) else f"{value:.6g}"])
     for key, axis in trace.axes.items():
         payload["axes"][f"{prefix}{key}"] = {**_describe_axis(axis, key, blocks), "sinks": sinks_of(trace, key)}

@@ -29,6 +29,7 @@ VIEWS = {
     "tags": ("figure", "terminal", "page"),
     "image": ("figure", "terminal"),
     "spectrogram": ("figure", "page"),
+    "without_heads": ("page",),
     "document": ("figure", "terminal"),
     "memory": ("figure",),
     "marginals": ("figure",),

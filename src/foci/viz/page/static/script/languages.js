@@ -128,6 +128,7 @@ const LANGUAGES = {
       "share of the nats": "奈特数的占比", surprise: "意外程度", slots: "存储槽", steps: "步", read: "读", write: "写", copied: "复制",
       ctc: "CTC 对齐", encoder: "编码器", decoder: "解码器", self: "自注意力", cross: "交叉注意力",
       "channels of block #": "块 # 的通道", "block #, places": "块 # 的位置", "evidence for the class": "支持该类别的依据", "hop #": "第 # 跳",
+      "without each head": "去掉每个头后的回答", "all heads": "全部头", "answer without edits": "未编辑时的回答", edits: "编辑",
       probability: "概率", score: "得分", "log-probability": "对数概率", "nats per token": "每个词元的奈特数", "no-speech": "无语音得分",
       problem: "任务", length: "长度", result: "结果", "# of # bits wrong": "错 # 位，共 # 位",
       copy: "复制", repeat_copy: "重复复制", recall: "联想回忆", ngrams: "N 元语法", sort: "排序",
