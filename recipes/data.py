@@ -338,6 +338,38 @@ def write_easy_vqa(out: Path) -> None:
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
+def prepare_hansards(out: Path) -> None:
+    """Write the lower-cased pairs of the Hansards in both directions.
+
+    As is usual for alignments, the test pairs are among those to train on, without their links; every 83rd of the
+    other pairs validates.
+    """
+    root = folder("hansards-align")
+    sides = {
+        (part, letter): _unpacked(root / f"{part}.{letter}.xz").lower() for part in ("train", "test") for letter in "ef"
+    }
+    for names, order in (("en-fr", "ef"), ("fr-en", "fe")):
+        parts = {
+            part: list(zip(*(sides[part, letter].splitlines() for letter in order), strict=True))
+            for part in ("train", "test")
+        }
+        valid = parts["train"][82::83]
+        train = [pair for number, pair in enumerate(parts["train"]) if number % 83 != 82]
+        for part, pairs in (("train", train + parts["test"]), ("valid", valid), ("test", parts["test"])):
+            lines = ["\t".join(side.strip() for side in pair) for pair in pairs if all(map(str.strip, pair))]
+            target = out / f"hansards.{names}.{part}.tsv"
+            if not target.exists():
+                out.mkdir(parents=True, exist_ok=True)
+                target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    gold = out / "hansards.gold.txt"
+    if not gold.exists():
+        gold.write_text(_unpacked(root / "test.wa.nonullalign.xz"), encoding="utf-8")
+
+
+def _unpacked(path: Path) -> str:
+    return lzma.decompress(path.read_bytes()).decode("utf-8")
+
+
 def unpack_flickr8k(out: Path) -> None:
     """Unpack the images of Flickr8k into one folder."""
     target = out / "flickr8k-images"

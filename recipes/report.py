@@ -71,8 +71,9 @@ def _command(name: str, recipe: Recipe, row: str, some: list[Row]) -> str:
     lacking = [name for name in recipe.intervals if any(name not in one.get("intervals", {}) for one in some)]
     without = f"no interval of {', '.join(lacking)}; " if lacking else ""
     measured = f"{without}{', '.join(sorted(dates))}, {some[0]['machine']}, load average {min(loads)} to {max(loads)}"
-    if row not in recipe.variants:  # a benchmark's, with a command of its own
-        return f"`{some[0]['command']}`, stopped by processor time after {some[0]['steps']:,} steps; {measured}"
+    if row not in recipe.variants:  # of a program with a command of its own
+        end = "" if some[0].get("whole") else f", stopped by processor time after {some[0]['steps']:,} steps"
+        return f"`{some[0]['command']}`{end}; {measured}"
     needed = [other for other in (recipe.variants[row].init_from, row) if other is not None]
     processes, threads = some[0].get("processes", 1), some[0].get("threads")
     start = "python" if processes == 1 else f"torchrun --nproc-per-node {processes}"

@@ -26,6 +26,7 @@ __all__ = [
     "options",
     "recognizer",
     "tagger",
+    "word_aligner",
     "word_inputs",
 ]
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         options,
         recognizer,
         tagger,
+        word_aligner,
         word_inputs,
     )
 else:

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foci.data import BOS, PAD
+from foci.data import BOS, PAD, Tokenizer
 from foci.data.copy_ids import SourceRow
 from foci.errors import ConfigError, unknown_name
 from foci.metrics.alignments import agreement, transposed
@@ -154,23 +154,20 @@ class AlignmentReader:
 
     def _token_pairs(self, records: Sequence[Record]) -> Iterator[TokenPair | str]:
         """Yield the tokens of each pair, or why it cannot be read."""
-        source_tokenizer, target_tokenizer = self.task.tokenizers(self.assets)
+        tokenizers = self.task.tokenizers(self.assets)
         rows = self.task.source_rows(self.assets, [record["source"] for record in records])
         encoder = getattr(self.model, "encoder", None)
         limits = [getattr(part, "max_length", None) for part in (encoder, self.model)]
         for row, one in zip(rows, records, strict=True):
-            target = target_tokenizer.encode(one["target"])
-            spans = [_spans(one["source"]), _spans(one["target"])]
-            if not all(spans):
+            pair = token_pair(row, one["source"], one["target"], tokenizers)
+            if not all(pair.sizes):
                 yield "a side is empty"
                 continue
-            lengths = (len(row.ids), len(target.ids) + 1)
+            lengths = (len(row.ids), len(pair.target) + 1)
             if over := [length for length, limit in zip(lengths, limits) if limit is not None and length > limit]:
                 yield f"{over[0]:,} tokens, more than the positions that the model has"
                 continue
-            offsets = source_tokenizer.encode(one["source"]).offsets
-            owners = (_owners(offsets, one["source"], spans[0]), _owners(target.offsets, one["target"], spans[1]))
-            yield TokenPair(row, target.ids, *owners, (len(spans[0]), len(spans[1])))
+            yield pair
 
     def _read(
         self, pairs: Mapping[int, TokenPair], reading: Reading | None
@@ -279,22 +276,34 @@ def _product(tape: Recording, path: str, name: str) -> Tensor:
 
 
 def _join(weights: Mapping[str, _Weights], pair: TokenPair, reading: Reading) -> _Weights:
-    """Return the weights between words, averaged over the target's tokens and summed over the source's."""
+    """Return the weights between words of one reading."""
     heads = weights[reading.attention]
     rows = heads.mean(axis=0) if reading.head is None else heads[reading.head]
-    targets, sources = np.array(pair.target_words), np.array(pair.source_words)
+    return join_words(rows[int(reading.shift) :], pair)
+
+
+def join_words(weights: _Weights, pair: TokenPair) -> _Weights:
+    """Return the weights between words, averaged over the target's tokens and summed over the source's.
+
+    Args:
+        weights: of the target's tokens over the source's, as many as the pair has or more, which are left out.
+        pair: which token belongs to which word; a token of white space belongs to none, and is left out.
+    """
+    targets, sources = np.array(pair.target_words, dtype=int), np.array(pair.source_words, dtype=int)
     average, total = np.zeros((pair.sizes[1], len(targets))), np.zeros((len(sources), pair.sizes[0]))
-    average[targets[targets >= 0], np.flatnonzero(targets >= 0)] = 1.0  # a token of no word has zeros alone
+    average[targets[targets >= 0], np.flatnonzero(targets >= 0)] = 1.0
     average /= average.sum(axis=1, keepdims=True).clip(min=1.0)
     total[np.flatnonzero(sources >= 0), sources[sources >= 0]] = 1.0
-    first = int(reading.shift)
-    joined: _Weights = average @ rows[first : first + len(targets), : len(sources)] @ total
+    joined: _Weights = average @ weights[: len(targets), : len(sources)] @ total
     return joined
 
 
-def _spans(text: str) -> list[tuple[int, int]]:
-    """Return where the words of a text stand, as Pharaoh's form counts them: between spaces."""
-    return [found.span() for found in _WORDS.finditer(text)]
+def token_pair(row: SourceRow, source: str, target: str, tokenizers: tuple[Tokenizer, Tokenizer]) -> TokenPair:
+    """Return a sentence pair as tokens, with the words that they belong to: what stands between spaces."""
+    read, produced = (tokenizer.encode(text) for tokenizer, text in zip(tokenizers, (source, target)))
+    spans = [[found.span() for found in _WORDS.finditer(text)] for text in (source, target)]
+    owners = (_owners(read.offsets, source, spans[0]), _owners(produced.offsets, target, spans[1]))
+    return TokenPair(row, produced.ids, *owners, (len(spans[0]), len(spans[1])))
 
 
 def _owners(offsets: Sequence[tuple[int, int]], text: str, words: Sequence[tuple[int, int]]) -> list[int]:

@@ -1,0 +1,157 @@
+"""Word alignments of the Hansards: what attentions are measured by, and their table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import foci
+from foci.data import Pair, open_corpus
+from foci.data.pairs import read_pairs
+from foci.errors import ConfigError
+from foci.metrics.alignments import Symmetrization, alignment_scores, parse_gold, symmetrize, transposed
+from foci.metrics.attention import Links
+from foci.tasks.frame.predictor import Predictor
+from foci.tasks.frame.task import Evaluation
+from foci.tasks.translate.aligning import AlignmentReader, Reading, align_both
+from foci.tasks.translate.config import AlignOptions
+from recipes.recipe import Row
+from recipes.tables import markdown
+
+WAYS = ("en-fr", "fr-en")
+JOINED: tuple[Symmetrization, ...] = ("intersection", "grow-diag-final-and")
+_BASELINES = [
+    ("diagonal", "", "53.1", "", "", ""),
+    ("IBM model 1, 5 iterations", "", "36.6", "32.0", "24.9", ""),
+    ("eflomal 2.0.0", "", "8.8", "8.5", "7.4", ""),
+]
+"""Computed on the same 25,447 pairs (SOURCE.md beside the data): name, then the columns of AER."""
+
+
+def read_test(folder: Path) -> tuple[list[Pair], list[Links]]:
+    """Return the test pairs, English first, and their gold links."""
+    pairs = read_pairs(open_corpus(folder / "hansards.en-fr.test.tsv", columns=(0, 1)))
+    sizes = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
+    gold = folder / "hansards.gold.txt"
+    return pairs, parse_gold(gold.read_text(encoding="utf-8").splitlines(), sizes, str(gold))
+
+
+def rates(found: Sequence[Links], gold: Sequence[Links]) -> Row:
+    """Return AER, precision and recall in percent."""
+    scores = alignment_scores(found, gold)
+    return {name: round(100 * float(getattr(scores, name)), 2) for name in ("aer", "precision", "recall")}
+
+
+def measure_alignments(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the error rates of every way to read a run's attention, and joined with that of the other direction.
+
+    The other direction is measured with the second of both runs, once the first is trained.
+    """
+    way = next(way for way in WAYS if f"-{way}-" in Path(run.path).name)
+    pairs, gold = read_test(Path(run.path).parent)
+    return {
+        "readings": {
+            str(reading): rates(found, gold) for reading, found in _all_readings(run, pairs, way, "weights").items()
+        },
+        "gradient": {
+            str(reading): rates(found, gold) for reading, found in _all_readings(run, pairs, way, "gradient").items()
+        },
+        "default": str(_default(run, pairs, way)),
+        **_both(run, pairs, gold, way, AlignOptions()),
+        "both_gradient": _both(run, pairs, gold, way, AlignOptions(method="gradient")),
+    }
+
+
+def _all_readings(run: Predictor, pairs: Sequence[Pair], way: str, method: str) -> dict[Reading, list[Links]]:
+    """Return the links of all test pairs, English first, of every attention, head and step; none without gradients."""
+    options = AlignOptions(method=method)  # type: ignore[arg-type]
+    reader = AlignmentReader(run.task, run.model, run.assets, options)  # type: ignore[arg-type]
+    try:
+        every = reader.every(_turned(pairs, way))
+    except ConfigError:  # local-p
+        return {}
+    return {
+        reading: [transposed(one[reading]) if way == "fr-en" else one[reading] for one in every] for reading in every[0]
+    }
+
+
+def _default(run: Predictor, pairs: Sequence[Pair], way: str) -> Reading | None:
+    found: Reading | None = run.align(_turned(pairs[:1], way))[0].read
+    return found
+
+
+def _turned(pairs: Sequence[Pair], way: str) -> list[dict[str, str]]:
+    order = (0, 1) if way == "en-fr" else (1, 0)
+    return [{"source": pair[order[0]], "target": pair[order[1]]} for pair in pairs]
+
+
+def _both(run: Predictor, pairs: Sequence[Pair], gold: Sequence[Links], way: str, options: AlignOptions) -> Row:
+    """Return the rates of both directions, read where they agree most, and joined; nothing without the other run."""
+    path = Path(run.path)
+    other = path.with_name(path.name.replace(f"-{way}-", f"-{WAYS[way == WAYS[0]]}-"))
+    if not (other / "checkpoints").exists() or not any((other / "checkpoints").iterdir()):
+        return {}
+    if options.method == "gradient" and "local-p" in path.name:  # its weights have no gradient
+        return {}
+    runs = {way: run, WAYS[way == WAYS[0]]: foci.load(other)}
+    there, back, share = align_both(runs["en-fr"], runs["fr-en"], _turned(pairs, "en-fr"), options, lambda done: None)
+    joined: dict[str, Any] = {
+        method: rates([symmetrize(one.links, two.links, method) for one, two in zip(there, back)], gold)
+        for method in JOINED
+    }
+    return {
+        "chosen": [str(there[0].read), str(back[0].read)],
+        "agreement": round(share, 4),
+        "en-fr": rates([one.links for one in there], gold),
+        "fr-en": rates([one.links for one in back], gold),
+        **joined,
+    }
+
+
+def alignments_table(rows: list[Row]) -> str:
+    """Return a line for each system: the rates of both directions and of both joined."""
+    systems: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        name, _, way = row["name"].rpartition(", ")
+        systems.setdefault(name if way in WAYS else row["name"], {})[way] = row
+    head = ["system", "steps, each direction", "en-fr", "fr-en", "∩", "grow-diag-final-and",
+            "en-fr, one step later", "en-fr × gradient", "∩ × gradient", "read, by agreement",
+            "processor minutes"]  # fmt: skip
+    lines = [[name, steps, *cells, "", "", "", "", ""] for name, steps, *cells in _BASELINES]
+    for name, ways in sorted(systems.items(), key=lambda system: system[0].startswith("WordAligner")):
+        lines.append(_line(name, ways))
+    return markdown(head, lines)
+
+
+def _line(name: str, ways: dict[str, Row]) -> list[str]:
+    rows = list(ways.values())
+    joined = next((row for row in reversed(rows) if "intersection" in row), {})
+    first = ways.get("en-fr", {})
+    minutes = [f"{row['cpu_seconds'] / 60:.1f}" for row in rows if "cpu_seconds" in row]
+    default = first.get("default", "")
+    cells = [
+        _cell(ways[way]["readings"][ways[way]["default"]]) if way in ways else _cell(joined.get(way)) for way in WAYS
+    ]
+    return [
+        name,
+        f"{rows[0]['steps']:,}",
+        *(_cell(joined[way]) if way in joined else cell for way, cell in zip(WAYS, cells)),
+        *(_cell(joined.get(method)) for method in JOINED),
+        _cell(first.get("readings", {}).get(f"{default}, one step later")),
+        _cell(first.get("gradient", {}).get(default)),
+        _cell(joined.get("both_gradient", {}).get("intersection")),
+        " and ".join(dict.fromkeys(joined.get("chosen", []))) or (f"{default} (default)" if default else ""),
+        " + ".join(minutes),
+    ]
+
+
+def _cell(found: Row | None) -> str:
+    return f"{found['aer']:.1f} ({found['precision']:.0f} / {found['recall']:.0f})" if found else ""
+
+
+def layers_table(row: Row) -> str:
+    """Return the error rate of every layer and head of a run, at the step itself and one later."""
+    names = [name for name in row["readings"] if not name.endswith("one step later")]
+    lines = [[name, *(_cell(row["readings"].get(one)) for one in (name, f"{name}, one step later"))] for name in names]
+    return markdown(["attention", "the step that predicts the word", "one step later"], lines)
