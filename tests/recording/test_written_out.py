@@ -16,6 +16,7 @@ import foci
 from foci.recording import record
 
 B, H, L, S, K = 2, 3, 5, 7, 11
+MIXTURE = torch.linspace(0.1, 1, H * H).reshape(H, H)
 Written = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """query, key, value and mask -> output, and the weights that it read with"""
 
@@ -105,6 +106,17 @@ def renormalized(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor,
     return weights @ v, weights
 
 
+def talking_heads(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    weights = (q @ k.mT).masked_fill(~mask, -1e9).softmax(-1)
+    mixed = F.linear(weights.permute(0, 2, 3, 1), MIXTURE).permute(0, 3, 1, 2)
+    return mixed @ v, mixed
+
+
+def convolved_heads(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    weights = F.conv2d((q @ k.mT).masked_fill(~mask, -1e9).softmax(-1), MIXTURE[..., None, None])
+    return weights @ v, weights
+
+
 def difference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     first, second = ((sign * q @ k.mT).masked_fill(~mask, -1e9).softmax(-1) for sign in (1, -1))
     weights = first - 0.3 * second
@@ -113,7 +125,7 @@ def difference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, T
 
 SPELLINGS = [
     matmul, einsum, heads_last, bmm, heads_first, values_first, by_hand, exponentials_twice, by_logsumexp, over_an_axis,
-    by_logarithms, summed, with_a_sink, renormalized, difference,
+    by_logarithms, summed, with_a_sink, renormalized, talking_heads, convolved_heads, difference,
 ]  # fmt: skip
 
 

@@ -34,6 +34,8 @@ _SAME_SHAPE = {
 }  # fmt: skip
 _FACTORS = {"addbmm": 1, "addmm": 1, "baddbmm": 1, "bmm": 0, "matmul": 0, "mm": 0, "mv": 0}
 """Products of matrices -> the place of the first factor among their arguments."""
+_MIXTURES = {"linear": -1, "conv2d": 1}
+"""Products that mix heads, where these lie on this axis: talking heads."""
 
 
 @dataclass(eq=False)
@@ -410,6 +412,8 @@ class WrittenOut:
                 self._follow(output, _Followed(followed.softmax, output, total.ruler))
         elif name in ("add", "sub", "__rsub__", "subtract"):
             self._combine(followed, operands, output)
+        elif name in _MIXTURES and index == 0 and followed.stage == "weights":
+            self._mix(followed, _MIXTURES[name], operands[1], output)
         elif name in _SAME_SHAPE:
             self._multiply(followed, name, output, _product(func, args, kwargs, operands[index]))
 
@@ -450,6 +454,13 @@ class WrittenOut:
                 if other is not None and other.softmax is not followed.softmax:
                     other.softmax.was_read = True
             self._follow(output, _Followed(followed.softmax, output, followed.ruler))
+
+    def _mix(self, followed: _Followed, mixed: int, factors: Tensor, output: Tensor) -> None:
+        """Follow weights whose heads, on this axis, were mixed by a product."""
+        sizes, axis = list(followed.ruler.shape), followed.axis
+        sizes[mixed] = output.shape[mixed]
+        if axis is not None and axis != mixed % len(sizes) and [*output.shape] == sizes and factors[0, 0].numel() == 1:
+            self._follow(output, _Followed(followed.softmax, output, _ruler(output, axis)))
 
     def _multiply(self, followed: _Followed, name: str, output: Tensor, product: Product) -> None:
         weights = _unexpanded(followed.weights)
