@@ -56,7 +56,7 @@ def measure_rationales(run: Predictor, evaluation: Evaluation, records: list[Row
     """Probe the test reviews."""
     path = Path(run.config.data.test)
     reviews = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    found = foci.probe(run, reviews, trials=10, permutations=5, steps=20, batch_size=64)
+    found = foci.probe(run, reviews, trials=20, permutations=5, steps=20, batch_size=64)
     return {"pooling": run.config.model.pooling, "probe": _plain(found)}
 
 
@@ -87,7 +87,7 @@ def rationales_table(rows: list[Row]) -> str:
         [
             f"{found['name']}: {POOLING_NAMES[row['pooling']]}",
             *(_cell(found, one) for one in _OTHER_WEIGHTS),
-            found["words"],
+            found["words"]["en"],
         ]
         for row in rows
         for found in row["probe"]

@@ -335,7 +335,7 @@ RECIPES = {
         "phrase that speaks for the label (30 % of the words). The network alone answers, trained from scratch. "
         "Comprehensiveness and sufficiency: how far the probability of the answer falls without the words read most, "
         "and with them alone, the mean over 1, 5, 10, 20 and 50 % of the words; τ with the change of the answer when a "
-        "word is left out alone. Chance is ten random orders. In brackets 95 % intervals over reviews. "
+        "word is left out alone. Chance is 20 random orders. In brackets 95 % intervals over reviews. "
         "docs/do-weights-explain.md explains the figures.",
         variants={pooling: Variant({"model.pooling": pooling}) for pooling in ("hierarchical", "attention")},
         prepare=eraser.prepare_eraser,

@@ -184,7 +184,7 @@ def test_a_classifier_is_probed_at_its_classes(transformers, tokenizer, tmp_path
     assert main(["probe", "--hf", str(tmp_path / "bert"), HF_TEXT, *few, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     names = {row["name"] for row in found["rows"]}
-    assert names == {"gradient × input", *(f"bert.encoder.layer.{n}.attention.self" for n in range(3))}
+    assert names == {"gradient × input", *(f"encoder.{n}.self" for n in range(3))}
     assert {row["head"] for row in found["rows"]} == {None, 0, 1}
     replaced = [row for row in found["rows"] if row["name"] != "gradient × input"]
     assert all(row["measures"]["uniform"][0] > 0 for row in replaced)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foci.cli.commands import Flag, Given, argument, make_command, option_flags, options_from, run
 from foci.printable import print_json, printable
+from foci.probing.report import MEASURES, shown_estimate
 
 if TYPE_CHECKING:
     from foci.probing import Probe, Subject
+    from foci.viz.trace import Trace
 
 _DOC = """Measure whether what a model attended to mattered for its answers.
 
@@ -31,22 +33,12 @@ _FLAGS = [
     Flag("file", "Inputs of a .jsonl file, or texts of another file, one per line.", Path),
     Flag("limit", "Probe at most this many inputs. Default: 100 of those that training held out, all that are given."),
     Flag("checkpoint", "Of a run: auto (averaged, else best), best, last, averaged, or the name of one."),
+    Flag("html", "Write the page of the first input, with what was found; it needs no network.", Path),
     Flag("json", "Print one JSON object.", bool),
 ]
 _WHAT = argument("what", "A run's folder and inputs; or, with --hf, texts.", many=True)
 _HELD_OUT, _WIDTH = 100, 100
-_SAID = {
-    "comprehensiveness": "without what it read",
-    "sufficiency": "with that alone",
-    "tau": "τ with leave-one-out",
-    "auprc": "AUPRC of what people marked",
-    "f1": "F1 of what people marked",
-    "uniform": "uniform weights",
-    "permuted": "permuted weights",
-    "adversarial": "divergence at the same answer",
-}
-"""What the measures are called."""
-_WIDEST = max(map(len, _SAID.values()))
+_WIDEST = max(len(said) for said, _ in MEASURES.values())
 
 
 def main(tokens: Sequence[str]) -> None:
@@ -66,9 +58,11 @@ def probe(what: tuple[str, ...], given: Given) -> None:
     from foci.probing import Options, probe_subjects
 
     options = options_from(Options, given)
-    subjects, count = _of_hugging_face(what, given) if "hf" in given else _of_run(what, given)
+    subjects, count, trace = _of_hugging_face(what, given) if "hf" in given else _of_run(what, given)
     with counting("probing", count) as progress:
         found = probe_subjects(subjects, options, progress)
+    if "html" in given:
+        print(printable(trace().with_probe(found.to_json()).save_html(given["html"])), file=sys.stderr)
     if "json" in given:
         print_json(found.to_json())
     else:
@@ -77,18 +71,16 @@ def probe(what: tuple[str, ...], given: Given) -> None:
 
 def print_probe(found: Probe) -> None:
     """Print a block for each attention with its measures beside chance and the verdict, and a line for each head."""
-    from foci.probing.report import shown_estimate
-
     for number, row in enumerate(found.rows):
         if row.head is None:
             print("\n" * (number > 0) + f"{printable(row.name)}, of {printable(row.source)}")
             for name, measure in row.measures.items():
                 chance = f"  (chance {row.chance[name]:.3f})" if name in row.chance else ""
-                print(f"  {_SAID[name]:<{_WIDEST}}  {shown_estimate(measure)}{chance}")
+                print(f"  {MEASURES[name][0]:<{_WIDEST}}  {shown_estimate(measure)}{chance}")
             print(textwrap.indent(textwrap.fill(row.words(), _WIDTH - 2), "  "))
         else:
             said = f"{row.measures['comprehensiveness'].value:6.3f}  {', '.join(row.verdicts)}"
-            print(f"    head {row.head:<3} {_SAID['comprehensiveness']}  {said}")
+            print(f"    head {row.head:<3} {MEASURES['comprehensiveness'][0]}  {said}")
     print()
     for note in (*_explained(found), *found.notes):
         print(textwrap.fill(printable(note), _WIDTH))
@@ -106,7 +98,8 @@ def _explained(found: Probe) -> list[str]:
     return lines
 
 
-def _of_run(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int]:
+def _of_run(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int, Callable[[], Trace]]:
+    """Return the inputs of a run, how many there are, and what makes the trace of the first."""
     from foci.cli.inputs import from_arguments
     from foci.errors import ConfigError
     from foci.tasks.frame.predictor import load
@@ -126,10 +119,18 @@ def _of_run(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int
             f"probing {min(limit, len(records)):,} of {len(records):,} examples held out by training", file=sys.stderr
         )
     records = records[:limit]
-    return subjects_of_run(predictor, records), len(records)
+
+    def trace() -> Trace:
+        (prediction,) = predictor.predict(records[:1], trace=True)
+        if prediction.trace is None:
+            raise ConfigError(f"{what[0]}: the first input has nothing to show.")
+        return prediction.trace
+
+    return subjects_of_run(predictor, records), len(records), trace
 
 
-def _of_hugging_face(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int]:
+def _of_hugging_face(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int, Callable[[], Trace]]:
+    """Return the same of a Hugging Face model."""
     from foci import huggingface
     from foci.errors import ConfigError
 
@@ -140,7 +141,11 @@ def _of_hugging_face(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subj
     if not records:
         raise ConfigError('the input is missing: foci probe --hf MODEL "your text", or --file texts.jsonl.')
     texts, marked = [record["text"] for record in records], [record.get("rationales") for record in records]
-    return huggingface.subjects(given["hf"], texts, marked), len(texts)
+
+    def trace() -> Trace:
+        return next(huggingface.read(given["hf"], texts[:1]))
+
+    return huggingface.subjects(given["hf"], texts, marked), len(texts), trace
 
 
 def _of_file(given: Given, field: str) -> list[dict[str, Any]]:

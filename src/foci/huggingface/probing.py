@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from foci.errors import ConfigError
 from foci.huggingface.loading import Loaded, load
+from foci.huggingface.names import kind_of
 from foci.huggingface.options import ReadOptions
 from foci.huggingface.reading import longest_answer
 from foci.huggingface.tokens import encoded, labels_of, special_of
@@ -71,7 +73,15 @@ def _subject(loaded: Loaded, text: str, spans: Sequence[tuple[int, int]] | None)
     causal = loaded.is_causal and not loaded.answers
     answer = _of_all if "decoder_input_ids" in inputs else None
     subject = of_module(loaded.model, inputs, answer=answer, source=source, neutral=mask, causal=causal, title=text)
-    return replace(subject, notes=tuple(one for one in subject.notes if "decoder" not in one))
+    counts: Counter[str] = Counter()
+    attentions = {}
+    for path, one in subject.attentions.items():
+        kind = kind_of(loaded, path)
+        attentions[kind.format(counts[kind])] = one
+        counts[kind] += 1
+    # Beside its source, a decoder reads its own output, which has other tokens.
+    notes = () if loaded.answers else subject.notes
+    return replace(subject, attentions=attentions, notes=notes)
 
 
 def _of_all(output: Any) -> Tensor:

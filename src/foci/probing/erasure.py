@@ -4,7 +4,8 @@
     sufficiency         mean_k  p(y | x) − p(y | the k % of tokens read most alone)             low: they are enough
     τ                   Kendall's τ-b between weights and  TV(p(· | x), p(· | x without token j))
 
-y is what the model answers, k is 1, 5, 10, 20 and 50, at least one token.
+y is what the model answers, k is 1, 5, 10, 20 and 50, at least one token. Of a long input τ is over 200 tokens, drawn
+at random.
 
 Paper: ERASER: A Benchmark to Evaluate Rationalized NLP Models (DeYoung et al., 2020) for the first two, Attention is
 not Explanation (Jain, Wallace, 2019) for the third
@@ -25,6 +26,9 @@ from foci.probing.subject import Erasing
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 """Of the tokens that are erased, or kept."""
+
+_ALONE = 200
+"""Tokens of a long input that are erased one by one; more than these are drawn at random."""
 
 Scores = NDArray[np.float64]
 
@@ -53,14 +57,15 @@ def erase(erasing: Erasing, scores: Mapping[str, Scores], trials: int, seed: int
     generator = np.random.default_rng(seed)
     order = {name: _ordered(values[places], places, generator) for name, values in scores.items()}
     order |= {f"\0{number}": generator.permutation(places) for number in range(trials)}
-    singly = [change.distance for change in erasing.changes([int(place)] for place in places)]
+    alone = generator.permutation(places)[:_ALONE]
+    singly = [change.distance for change in erasing.changes([int(place)] for place in alone)]
     before = erasing.compared(erasing.before)[0].probability
     counts = [max(1, math.ceil(share * len(places))) for share in SHARES]
     sets = [part for one in order.values() for count in counts for part in (one[:count], one[count:])]
     after = np.array([change.probability for change in erasing.changes(part.tolist() for part in sets)])
     drops = (before - after.reshape(len(order), len(counts), 2)).mean(axis=1)
     found = {
-        name: Erased(float(comprehensive), float(sufficient), kendall_tau(scores[name][places], singly))
+        name: Erased(float(comprehensive), float(sufficient), kendall_tau(scores[name][alone], singly))
         for name, (comprehensive, sufficient) in zip(order, drops)
         if name in scores
     }

@@ -22,7 +22,7 @@ GRADIENT = "gradient × input"
 _DIFFERENT = 0.5 * float(np.log(2.0))
 """Half of the largest divergence: from here on weights are called quite different."""
 _ENOUGH = 20
-"""With fewer random orders than this, one input alone is no evidence at 5 %."""
+"""With fewer random orders than this, ranks among them are too coarse."""
 
 
 @settings
@@ -160,15 +160,17 @@ def _row(key: _Key, found: _Found, options: Options) -> Row:
 
 
 def _verdicts(found: _Found, measures: Mapping[str, Estimate], options: Options) -> tuple[str, ...]:
-    """Return what the measures say: over inputs by the interval of the difference from chance, of one by its rank."""
+    """Return what the measures say.
+
+    Without an effect, the rank of an input among its random orders is any from 0 to 1: that the mean of the ranks is as
+    high as here has a probability of at most 5 %. Over inputs the interval of the difference must be above 0 as well.
+    """
     pairs = zip(found.measures["comprehensiveness"], found.chance["comprehensiveness"])
     difference = estimate([value - chance for value, chance in pairs], seed=options.seed)
-    if difference.low is None or difference.high is None:
-        matters = options.trials >= _ENOUGH and found.beaten[0] >= 0.95
-        no_more = found.beaten[0] <= 0.5
-    else:
-        matters = difference.low > 0
-        no_more = difference.high < SMALL
+    ranks = float(np.mean(found.beaten))
+    highest = min(0.95, 0.5 + 1.645 / float(np.sqrt(12 * len(found.beaten))))
+    matters = options.trials >= _ENOUGH and ranks >= highest and (difference.low is None or difference.low > 0)
+    no_more = ranks <= 0.5 if difference.high is None else difference.high < SMALL
     verdicts = [MATTERS if matters else CHANCE if no_more else UNCLEAR]
     if "uniform" in measures and measures["uniform"].value < SMALL:
         verdicts.append(UNIFORM)

@@ -31,6 +31,19 @@ VERDICTS = {
 }
 
 
+MEASURES = {
+    "comprehensiveness": ("without what it read", "抹去所看的词"),
+    "sufficiency": ("with that alone", "只留所看的词"),
+    "tau": ("τ with leave-one-out", "与逐词抹去的 τ"),
+    "auprc": ("AUPRC of what people marked", "与人工标注的 AUPRC"),
+    "f1": ("F1 of what people marked", "与人工标注的 F1"),
+    "uniform": ("uniform weights", "均匀的权重"),
+    "permuted": ("permuted weights", "打乱的权重"),
+    "adversarial": ("divergence at the same answer", "答案不变时的最大散度"),
+}
+"""What the measures are called, in English and in Chinese."""
+
+
 @dataclass(frozen=True)
 class Row:
     """What was found of an attention, of one of its heads, or of gradient × input.
@@ -80,11 +93,11 @@ class Probe:
         raise unknown_name("attention", name, dict.fromkeys(row.name for row in self.rows))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON; the verdicts in English."""
-        rows = [asdict(row) | {"words": row.words()} for row in self.rows]
+        """Return it as plain JSON, verdicts in English and Chinese."""
+        rows = [asdict(row) | {"words": {language: row.words(language) for language in VERDICTS}} for row in self.rows]
         for row in rows:
             row["measures"] = {name: [*one] for name, one in row["measures"].items()}
-        return {"inputs": self.inputs, "rows": rows, "notes": [*self.notes]}
+        return {"inputs": self.inputs, "rows": rows, "notes": [*self.notes], "said": dict(MEASURES)}
 
     @property
     def columns(self) -> list[str]:

@@ -65,6 +65,7 @@ class Trace:
         attentions: by name.
         text: what was predicted.
         metadata: anything worth saying of it: a score, the model's name.
+        probe: whether what was read mattered: `Probe.to_json` of what `foci.probe` returns.
 
     Example:
         >>> trace = Trace.from_arrays([[0.9, 0.1], [0.2, 0.8]], ["das", "Haus"], ["the", "house"])
@@ -79,6 +80,7 @@ class Trace:
     attentions: dict[str, TracedAttention]
     text: str = ""
     metadata: dict[str, str | float] = field(default_factory=dict)
+    probe: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name, attention in self.attentions.items():
@@ -337,6 +339,14 @@ class Trace:
         from foci.viz.head_roles import head_roles
 
         return head_roles(self)
+
+    def with_probe(self, probe: Mapping[str, Any]) -> Trace:
+        """Return the trace with what a probe found, which its page shows; ``probe`` is `Probe.to_json` of it."""
+        if not isinstance(probe, Mapping) or not {"inputs", "rows"} <= {*probe}:
+            raise ConfigError(
+                f"Trace.with_probe: probe is a {type(probe).__name__}, expected what foci.probe(…).to_json() gives."
+            )
+        return replace(self, probe=probe)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write ``path.json`` (labels and metadata) and ``path.safetensors`` (numbers); returns the former's path."""

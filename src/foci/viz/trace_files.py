@@ -2,7 +2,7 @@
 
     x.json          {"format": "foci.trace", "version": 2, "numbers": sha256 of x.safetensors, "text", "metadata",
                      "axes": {key: {kind, labels, …}}, "attentions": [{name, source, target, size, heads,
-                     derived}]}
+                     derived}], "probe"}
     x.safetensors   "attention.0.weights" (H, L, S), or .values, .indices, .rest, .entropy; "axes.image.image", …
 
 Each file appears whole or not at all, and the sum in the first tells whether the second belongs to it.
@@ -64,6 +64,7 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
         "metadata": trace.metadata,
         "axes": sides,
         "attentions": entries,
+        **({} if trace.probe is None else {"probe": trace.probe}),
     }
     try:
         encoded = json.dumps(text, ensure_ascii=False, indent=1, allow_nan=False)
@@ -137,7 +138,7 @@ def _assemble(text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Trace:
             bool(entry.get("derived")),
             tensors.get(f"attention.{number}.hidden"),
         )
-    return Trace(axes, attentions, text["text"], text["metadata"])
+    return Trace(axes, attentions, text["text"], text["metadata"], text.get("probe"))
 
 
 def _paths(path: str | os.PathLike[str]) -> tuple[Path, Path]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from foci.viz.selection import Selection
 
 VIEWS = {
+    "probed": ("page",),
     "copied": ("figure", "terminal", "page"),
     "reading": ("figure", "terminal", "page"),
     "tags": ("figure", "terminal", "page"),

@@ -1,0 +1,90 @@
+"""Whether what was read mattered: what `foci.probe` found of each attention and head, and the verdict in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from foci.viz.page.html import safe
+from foci.viz.selection import Selection
+from foci.viz.trace import Trace
+
+_FIRST = "comprehensiveness"
+_LANGUAGES = ("en", "zh")
+_TITLES = ("Did it matter?", "看过的内容起作用了吗？")
+_HEADS = ("heads", "各头")
+_CHANCE = ("chance", "随机")
+_INPUTS = ("over {} inputs, with 95 % intervals", "{} 个输入，附 95% 置信区间")
+_INPUT = ("of this input alone: {} input", "仅此 {} 个输入")
+
+
+def fits(selection: Selection) -> bool:
+    """Return False: it shows no attention."""
+    return False
+
+
+def page(trace: Trace) -> str:
+    """Return what a probe found as HTML; nothing for a trace without one.
+
+    Example:
+        >>> found = {"comprehensiveness": [0.25, None, None]}
+        >>> row = {"name": "words", "head": None, "measures": found, "chance": {}, "words": {"en": "No.", "zh": "否。"}}
+        >>> trace = Trace.from_arrays([[1.0]], ["das"], ["the"])
+        >>> page(trace), "<b>words</b>" in page(trace.with_probe({"inputs": 1, "rows": [row], "said": {}}))
+        ('', True)
+    """
+    if trace.probe is None:
+        return ""
+    count = int(trace.probe["inputs"])
+    lines = [
+        f'<details class="reading probed" open><summary>{_both(_TITLES)} <small>',
+        _counted(count),
+        "</small></summary>",
+    ]
+    rows = trace.probe["rows"]
+    for row in (row for row in rows if row["head"] is None):
+        lines += _attention(row, trace.probe.get("said", {}))
+        heads = [one for one in rows if one["name"] == row["name"] and one["head"] is not None]
+        if heads:
+            lines += _heads(heads)
+    return "\n".join([*lines, "</details>"])
+
+
+def _attention(row: Mapping[str, Any], said: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    yield f'<p dir="auto"><b>{safe(row["name"])}</b> {_both([row["words"][language] for language in _LANGUAGES])}</p>'
+    yield "<table>"
+    for name, measure in row["measures"].items():
+        chance = f"{_both(_CHANCE)} {row['chance'][name]:.3f}" if name in row["chance"] else ""
+        yield (
+            f'<tr><th scope="row">{_both(said.get(name, (name, name)))}</th><td>{_number(measure)}</td>'
+            f"<td>{chance}</td></tr>"
+        )
+    yield "</table>"
+
+
+def _heads(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the heads, those first without which the answer changes most."""
+    ordered = sorted(rows, key=lambda row: -float(row["measures"][_FIRST][0]))
+    yield f"<details><summary>{_both(_HEADS)}</summary><table>"
+    for row in ordered:
+        words = _both([row["words"][language] for language in _LANGUAGES])
+        yield (
+            f'<tr><th scope="row">{int(row["head"])}</th><td>{_number(row["measures"][_FIRST])}</td>'
+            f"<td>{_both(_CHANCE)} {row['chance'].get(_FIRST, 0.0):.3f}</td><td>{words}</td></tr>"
+        )
+    yield "</table></details>"
+
+
+def _number(measure: Sequence[float | None]) -> str:
+    value, low, high = measure
+    text = f"{value:.3f}"
+    return text if low is None else f"{text} <small>[{low:.3f}, {high:.3f}]</small>"
+
+
+def _counted(count: int) -> str:
+    return _both([one.format(count) for one in (_INPUT if count == 1 else _INPUTS)])
+
+
+def _both(texts: Sequence[str]) -> str:
+    """Return a text in both languages, of which the page shows the one it is in."""
+    return "".join(f'<span class="in-{name}">{safe(text)}</span>' for name, text in zip(_LANGUAGES, texts))
