@@ -264,19 +264,6 @@ def test_prompt_and_answer_are_one_text(kind, options, transformers, tokenizer, 
     check_layers(trace, "decoder.{}.self", full_pass(model, ids))
 
 
-def test_beams_that_change_places_are_followed(transformers, tokenizer, tmp_path):
-    """The winning hypothesis often was not the first in the batch."""
-    from foci.huggingface.loading import load
-    from foci.huggingface.steps import generate
-
-    build(transformers, tokenizer, "gpt2", tmp_path / "gpt2")
-    options = huggingface.ReadOptions(generate=9, beam_size=4)
-    prompt = tokenizer(HF_TEXT, return_tensors="pt")
-    inputs = {"input_ids": prompt["input_ids"], "attention_mask": prompt["attention_mask"]}
-    made = generate(load(tmp_path / "gpt2", options).model, inputs, options, 9)
-    assert len(set(made.rows)) > 1
-
-
 @pytest.mark.parametrize("beams", [1, 3])
 def test_an_answer_of_beams_is_that_of_the_winner(beams, transformers, tokenizer, tmp_path):
     model = build(transformers, tokenizer, "marian", tmp_path / "marian")
@@ -360,7 +347,7 @@ def test_a_chat(transformers, tokenizer, tmp_path, capsys):
     ids = model.generate(ids, max_new_tokens=3, do_sample=False)
     assert len(trace.axes["source"]) == ids.shape[1]
     check_layers(trace, "decoder.{}.self", full_pass(model, ids))
-    special = [trace.axes["source"].labels[place] for place in trace.axes["source"].special]
+    special = [trace.axes["source"].labels[place] for place in trace.axes["source"].special_tokens]
     assert special[:5] == ["<s>", "</s>", "<s>", "</s>", "<s>"]
     with pytest.raises(ConfigError, match="no chat template"):
         next(huggingface.read(tmp_path / "gpt2", ["cat"], {"chat": True}))

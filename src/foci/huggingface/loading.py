@@ -36,6 +36,7 @@ class Loaded:
 
     model: Any
     tokenizer: Any
+    processor: Any = None  # of text and images together
 
     @property
     def answers(self) -> bool:
@@ -44,9 +45,11 @@ class Loaded:
 
     @property
     def is_causal(self) -> bool:
-        """Whether each token reads those before it alone."""
-        return bool(getattr(self.model.config, "is_decoder", False)) or any(
-            getattr(module, "is_causal", False) for module in self.model.modules()
+        """Whether it goes on with a text; most of these read only what is before a token."""
+        return (
+            self.processor is not None
+            or bool(getattr(self.model.config, "is_decoder", False))
+            or any(getattr(module, "is_causal", False) for module in self.model.modules())
         )
 
     @property
@@ -72,11 +75,13 @@ def load(name: str | Path, options: ReadOptions, *, for_score: bool = False) -> 
         raise DataError(f"{name}: has no tokenizer. Save it there too: tokenizer.save_pretrained(folder).")
     config = _part(library.AutoConfig, folder)
     tokenizer = _part(library.AutoTokenizer, folder)
+    processor = _part(library.AutoProcessor, folder) if options.image else None
     kind = library.AutoModel if options.generate is None else library.AutoModelForCausalLM
     if for_score and options.generate is None:
         saved = (config.architectures or [""])[0]
         kind = getattr(library, next((auto for end, auto in _HEADS.items() if saved.endswith(end)), "AutoModel"))
     kind = library.AutoModelForSeq2SeqLM if config.is_encoder_decoder else kind
+    kind = library.AutoModelForImageTextToText if options.image else kind
     model, found = _part(kind, folder, output_loading_info=True)
     missing = sorted(key for key in found["missing_keys"] if not any(part in key for part in _UNUSED))
     if missing:
@@ -85,7 +90,7 @@ def load(name: str | Path, options: ReadOptions, *, for_score: bool = False) -> 
             "what is shown means little.",
             file=sys.stderr,
         )
-    return Loaded(model.eval(), tokenizer)
+    return Loaded(model.eval(), tokenizer, processor)
 
 
 def _folder(name: str) -> Path:
