@@ -254,7 +254,7 @@ def test_prompt_and_answer_are_one_text(kind, options, transformers, tokenizer, 
     model = build(transformers, tokenizer, kind, tmp_path / kind)
     prompt = tokenizer(HF_TEXT, return_tensors="pt")["input_ids"]
     (trace,) = huggingface.read(tmp_path / kind, [HF_TEXT], {"generate": 7, **options})
-    count = int(trace.metadata["generated"].split()[0])
+    count = trace.metadata["generated tokens"]
     torch.manual_seed(options.get("seed", 0))
     search = {"num_beams": options.get("beam_size", 1), "do_sample": "temperature" in options, "top_k": 0}
     ids = model.generate(prompt, max_new_tokens=7, **search)
@@ -389,3 +389,13 @@ def test_an_edited_model_is_shown_beside_its_own_answer(transformers, tokenizer,
     assert main([*generated, "--knock-out", "each"]) == 0
     assert capsys.readouterr().out.count("without transformer.h.") == 6
     assert "generates nothing here" in failed(capsys, HF_TEXT, "--hf", tmp_path / "gpt2", "--knock-out", "each")
+
+
+def test_a_missing_head_is_owned_up_to_where_it_speaks(transformers, tokenizer, tmp_path, capsys):
+    model = build(transformers, tokenizer, "mistral", tmp_path / "mistral")
+    model.model.save_pretrained(tmp_path / "mistral")
+    capsys.readouterr()
+    next(huggingface.read(tmp_path / "mistral", [HF_TEXT]))
+    assert capsys.readouterr().err == ""
+    next(huggingface.read(tmp_path / "mistral", [HF_TEXT], {"generate": 2}))
+    assert "lacks 1 weights of the model, such as lm_head.weight" in capsys.readouterr().err

@@ -281,8 +281,15 @@ def test_what_cannot_be_read(transformers, photo, tmp_path, capsys):
     config = transformers.GPT2Config(n_embd=12, n_layer=1, n_head=2, vocab_size=400)
     transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
     tokenizer_with(transformers).save_pretrained(tmp_path / "gpt2")
-    with pytest.raises((ConfigError, DataError)):
+    with pytest.raises(ConfigError, match="gpt2 reads no images with its text"):
         next(huggingface.read(tmp_path / "gpt2", [TEXT], {"image": [str(photo)]}))
+
+
+def test_a_text_alone_is_gone_on_with(transformers, tmp_path):
+    saved(transformers, "llava", tmp_path)
+    (trace,) = huggingface.read(tmp_path, [TEXT], {"generate": 2})
+    assert [part.title for part in trace.axes["source"].parts] == ["prompt", "answer"]
+    assert list(trace.attentions) == ["decoder.0.self", "decoder.1.self"]
 
 
 def test_on_the_command_line(transformers, photo, tmp_path, capsys):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -131,7 +132,8 @@ def _check_length(loaded: Loaded, prompt: Encoded, more: int) -> None:
 
 
 def _only_read(loaded: Loaded, prompt: Encoded, text: str) -> Trace:
-    with record(loaded.model, detach=True) as tape:
+    with warnings.catch_warnings(), record(loaded.model, detach=True) as tape:
+        warnings.simplefilter("ignore")  # of an empty tape: that is an error below
         loaded.model(**prompt.inputs)
     handles = {name: tape[path] for name, path in named(loaded, _seen(tape)).items()}
     ids = prompt.inputs["input_ids"][0]
@@ -149,7 +151,7 @@ def _continued(loaded: Loaded, prompt: Encoded, options: ReadOptions) -> Trace:
             steps[f"decoder.{len(steps)}.self"] = calls
     count = len(made.ids) - prompt.inputs["input_ids"].shape[1]
     text = loaded.tokenizer.decode(made.ids, skip_special_tokens=True)
-    about = {"generated": f"{count} token{'s' * (count > 1)}"}
+    about = {"generated tokens": float(count)}
     return _of_steps(loaded, steps, axes, dict.fromkeys(steps, ("source", "source")), text, about)
 
 
@@ -180,7 +182,7 @@ def _of_steps(
     axes: Mapping[str, Axis],
     axes_of: Mapping[str, tuple[str, str]],
     text: str,
-    metadata: Mapping[str, str] | None = None,
+    metadata: Mapping[str, str | float] | None = None,
 ) -> Trace:
     """Return the trace of steps, one layer after the other: the rows of all of them together would be too many."""
     trace = _trace(loaded, {}, axes, {}, text)
