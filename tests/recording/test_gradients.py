@@ -156,3 +156,19 @@ def test_attention_of_torch_has_one_too(options, training):
         moved = weights.clone()
         moved[place] += 1.0
         assert float(tape.gradient(".")[place]) == pytest.approx(score(moved) - score(weights), abs=1e-3)
+
+
+@pytest.mark.parametrize("length", [3, 24])
+def test_one_head_of_a_large_batch_has_a_gradient_in_the_shape_of_its_weights(length):
+    """From a size on a fused kernel reads, with an axis of heads; each row is as it is alone."""
+    torch.manual_seed(0)
+    attention, x = foci.build("multi_step", query_dim=5, key_dim=4), torch.randn(3, length, 5)
+    target, key = torch.randn(3, length, 4), torch.randn(3, 20, 4)
+
+    def read(rows):
+        with foci.record(attention, gradients=True) as tape:
+            attention(x[rows], key[rows], target=target[rows]).output.tanh().sum().backward()
+        assert tape.gradient("").shape == tape[""].shape
+        return tape.gradient("")
+
+    torch.testing.assert_close(read(slice(None))[1:2], read(slice(1, 2)), rtol=1e-4, atol=1e-5)

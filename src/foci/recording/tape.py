@@ -90,14 +90,17 @@ class Recording(Mapping[str, Weights]):
         return difference([entry.read() for entry in entries], factor)
 
     def gradient(self, path: str, call: int = 0) -> Tensor | None:
-        """Return the gradient of what was called backward on, with respect to the weights of a call: ``(B, H, L, S)``.
+        """Return the gradient of what was called backward on, with respect to the weights of a call, in their shape.
 
         A fused call has no weights of its own: its output is ``weights · values``, projected or not, so the gradient is
         that of the output times the values. None if the block was opened without ``gradients``, if `backward` has not
         reached the call, or if a fused call has dropped weights out.
         """
-        flow = self._entry(path, call).flow
-        return None if flow is None else flow.gradient()
+        entry = self._entry(path, call)
+        gradient = None if entry.flow is None else entry.flow.gradient()
+        # A fused kernel has an axis of heads where the mechanism has one head, and its weights none.
+        extra = gradient is not None and gradient.dim() > len(entry.read().shape)
+        return gradient.squeeze(-3) if gradient is not None and extra else gradient
 
     @property
     def keeps_values(self) -> bool:

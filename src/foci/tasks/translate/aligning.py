@@ -265,8 +265,7 @@ def _times_gradient(model: Any, source: Any, valid: Tensor, read: Tensor) -> dic
 def _product(tape: Recording, path: str, name: str) -> Tensor:
     """Return the products of all calls, one below the other: a recurrent decoder may read at every step."""
     calls = [(weights.dense().detach(), tape.gradient(path, number)) for number, weights in enumerate(tape.calls(path))]
-    # A fused call of one head has an axis for it in the gradient alone.
-    products = [(one * slope.reshape(one.shape)).clamp_min(0.0) for one, slope in calls if slope is not None]
+    products = [(one * slope).clamp_min(0.0) for one, slope in calls if slope is not None]
     if len(products) < len(calls):
         raise ConfigError(
             f"align: method is 'gradient', but the weights of {name!r} have no gradient: it reads a part of the source "
