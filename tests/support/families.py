@@ -120,7 +120,7 @@ ISSUE = {
     "diffllama": Family(TEXT, 2, UNGROUPED, (DIFFERENCE, 2)),
     "bloom": Family(TEXT),
     "deberta-v2": Family(TEXT, 2, {"relative_attention": True, "pos_att_type": "p2c|c2p"}),
-    "longformer": Family(TEXT, 0, {"attention_window": [4, 4], "pad_token_id": 1}, (UNREAD, 2)),
+    "longformer": Family(TEXT, 2, {"attention_window": [4, 4], "pad_token_id": 1}),
     "big_bird": Family(TEXT, 2, {"attention_type": "original_full"}),
     "xlnet": Family(TEXT),
     "t5": Family(PAIR, 6),

@@ -48,6 +48,7 @@ from foci import torch_private
 from foci.errors import ConfigError, ShapeError
 from foci.outputs import AttentionOutput, weights_of
 from foci.recording import torch_calls as record_torch
+from foci.recording.bands import has_bands, of_bands
 from foci.recording.differential import factor_of
 from foci.recording.edits import Edit, Edits
 from foci.recording.missed import Calls
@@ -177,6 +178,7 @@ class _Frame:
     answered: bool = False  # its `read` was recorded, so its `forward` need not be
     number: int = field(default_factory=itertools.count().__next__)
     edited: bool = False  # a function of torch that it called, so that the weights it returns are those before
+    softmaxes: list[tuple[Softmax, Tensor]] = field(default_factory=list)  # of bands, which cannot be followed
 
 
 @dataclass(eq=False)
@@ -333,10 +335,15 @@ class _Watcher(TorchFunctionMode):
                 lambda: {"": record_torch.of_encoder_layer(self.masks, layer, length, *args, **kwargs)},
             )
         else:
-            self._subtract(frame)
+            self._join(frame, kwargs)
 
-    def _subtract(self, frame: _Frame) -> None:
-        """Take the calls of a differential attention together."""
+    def _join(self, frame: _Frame, call: Mapping[str, Any]) -> None:
+        """Take together what a module read in pieces: bands, or the calls of a differential attention."""
+        joined = of_bands(frame.module, frame.softmaxes, call) if frame.softmaxes and not frame.edited else None
+        if joined is not None:
+            for tape, entry in frame.seen:
+                tape._drop(entry)
+            self._add(frame.module, lambda: {"": joined})
         factor = factor_of(frame.module) if frame.seen else None
         if factor is not None:
             for tape in {id(tape): tape for tape, _ in frame.seen}.values():
@@ -382,6 +389,8 @@ class _Watcher(TorchFunctionMode):
         Returns the output, or that of the edited weights.
         """
         if isinstance(found, Softmax):
+            if has_bands(self.frames[-1].module):
+                self.frames[-1].softmaxes.append((found, output))
             for session in self._active():
                 inner = [frame for frame in self.frames if frame.module in session.paths]
                 if inner:
