@@ -254,7 +254,7 @@ def test_prompt_and_answer_are_one_text(kind, options, transformers, tokenizer, 
     model = build(transformers, tokenizer, kind, tmp_path / kind)
     prompt = tokenizer(HF_TEXT, return_tensors="pt")["input_ids"]
     (trace,) = huggingface.read(tmp_path / kind, [HF_TEXT], {"generate": 7, **options})
-    count = trace.metadata["generated tokens"]
+    count = int(trace.metadata["generated"].split()[0])
     torch.manual_seed(options.get("seed", 0))
     search = {"num_beams": options.get("beam_size", 1), "do_sample": "temperature" in options, "top_k": 0}
     ids = model.generate(prompt, max_new_tokens=7, **search)
@@ -262,6 +262,19 @@ def test_prompt_and_answer_are_one_text(kind, options, transformers, tokenizer, 
     assert trace.text == tokenizer.decode(ids[0], skip_special_tokens=True)
     assert trace.axes["source"].labels[: len(LABELS)] == tuple(LABELS)
     check_layers(trace, "decoder.{}.self", full_pass(model, ids))
+
+
+def test_beams_that_change_places_are_followed(transformers, tokenizer, tmp_path):
+    """The winning hypothesis often was not the first in the batch."""
+    from foci.huggingface.loading import load
+    from foci.huggingface.steps import generate
+
+    build(transformers, tokenizer, "gpt2", tmp_path / "gpt2")
+    options = huggingface.ReadOptions(generate=9, beam_size=4)
+    prompt = tokenizer(HF_TEXT, return_tensors="pt")
+    inputs = {"input_ids": prompt["input_ids"], "attention_mask": prompt["attention_mask"]}
+    made = generate(load(tmp_path / "gpt2", options).model, inputs, options, 9)
+    assert len(set(made.rows)) > 1
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -347,7 +360,7 @@ def test_a_chat(transformers, tokenizer, tmp_path, capsys):
     ids = model.generate(ids, max_new_tokens=3, do_sample=False)
     assert len(trace.axes["source"]) == ids.shape[1]
     check_layers(trace, "decoder.{}.self", full_pass(model, ids))
-    special = [trace.axes["source"].labels[place] for place in trace.axes["source"].special_tokens]
+    special = [trace.axes["source"].labels[place] for place in trace.axes["source"].special]
     assert special[:5] == ["<s>", "</s>", "<s>", "</s>", "<s>"]
     with pytest.raises(ConfigError, match="no chat template"):
         next(huggingface.read(tmp_path / "gpt2", ["cat"], {"chat": True}))
@@ -391,11 +404,93 @@ def test_an_edited_model_is_shown_beside_its_own_answer(transformers, tokenizer,
     assert "generates nothing here" in failed(capsys, HF_TEXT, "--hf", tmp_path / "gpt2", "--knock-out", "each")
 
 
-def test_a_missing_head_is_owned_up_to_where_it_speaks(transformers, tokenizer, tmp_path, capsys):
-    model = build(transformers, tokenizer, "mistral", tmp_path / "mistral")
-    model.model.save_pretrained(tmp_path / "mistral")
+# ---- relevance
+
+
+def maps_of(model, attentions, score):
+    """Attention × gradient of each attention, from weights that the model computes itself."""
+    gradients = torch.autograd.grad(score, attentions)
+    return [(one * gradient).clamp_min(0).mean(1)[0] for one, gradient in zip(attentions, gradients)]
+
+
+def test_a_decoder_explains_its_next_token_or_its_answer(transformers, tokenizer, tmp_path):
+    model = eager(build(transformers, tokenizer, "gpt2", tmp_path / "gpt2"))
+    for options in ({}, {"generate": 4}):
+        (trace,) = huggingface.read(tmp_path / "gpt2", [HF_TEXT], options, relevance="chefer")
+        ids = tokenizer(HF_TEXT, return_tensors="pt")["input_ids"]
+        count = ids.shape[1]
+        if options:
+            ids = model.generate(ids, max_new_tokens=4, do_sample=False)
+        output = model(ids, output_attentions=True)
+        logs = output.logits[0].log_softmax(-1)
+        score = logs[count - 1 : -1].gather(1, ids[0, count:, None]).sum() if options else logs[-1].max()
+        assert trace.metadata["score"] == pytest.approx(float(score), abs=1e-4)
+        through = torch.eye(ids.shape[1])
+        for layer, one in enumerate(maps_of(model, output.attentions, score)):
+            through = through + one @ through
+            extras = trace.attention(f"decoder.{layer}.self").extras
+            np.testing.assert_allclose(extras["gradient"], one.detach(), rtol=1e-3, atol=1e-6)
+            np.testing.assert_allclose(
+                extras["chefer"], through.detach() - torch.eye(len(through)), rtol=1e-3, atol=1e-6
+            )
+    assert trace.metadata["explained"] == "log-probability of the answer"
+
+
+def test_an_encoder_and_a_decoder_are_two_streams(transformers, tokenizer, tmp_path):
+    from foci.metrics.relevance import chefer
+
+    model = eager(build(transformers, tokenizer, "marian", tmp_path / "marian"))
+    (trace,) = huggingface.read(tmp_path / "marian", [HF_TEXT], relevance="chefer")
+    ids = tokenizer(HF_TEXT, return_tensors="pt")["input_ids"]
+    produced = model.generate(ids, max_new_tokens=22, do_sample=False)
+    output = model(ids, decoder_input_ids=produced[:, :-1], output_attentions=True)
+    logs = output.logits[0].log_softmax(-1)
+    score = logs.gather(1, produced[0, 1:, None]).sum()
+    inside = [one for pair in zip(output.decoder_attentions, output.cross_attentions) for one in pair]
+    attentions = [*output.encoder_attentions, *inside]
+    streams = [("s", "s")] * 2 + [("t", "t"), ("t", "s")] * 3
+    expected = chefer(maps_of(model, attentions, score), streams)[-1]
+    np.testing.assert_allclose(
+        trace.attention("decoder.2.cross").extras["chefer"], expected.detach(), rtol=2e-3, atol=1e-5
+    )
+
+
+def test_classes_and_masks_are_explained_and_what_says_nothing_is_refused(transformers, tokenizer, tmp_path, capsys):
+    build(transformers, tokenizer, "bert", tmp_path / "bert")
+    capsys.readouterr()  # saving shows its progress
+    assert "fills masks" in failed(capsys, "--hf", tmp_path / "bert", HF_TEXT, "--relevance", "chefer")
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.add_special_tokens({"mask_token": "<s>"})
+    tokenizer.save_pretrained(tmp_path / "bert")
+    (trace,) = huggingface.read(tmp_path / "bert", ["the cat <s>"], relevance="gradient")
+    assert trace.metadata["explained"] == "log-probability at the masks"
+    config = transformers.AutoConfig.for_model(
+        "bert", vocab_size=len(tokenizer), id2label={0: "bad", 1: "good"}, **SMALL["bert"]
+    )
+    model = transformers.BertForSequenceClassification(config).eval()
+    model.save_pretrained(tmp_path / "classes")
+    tokenizer.save_pretrained(tmp_path / "classes")
+    (trace,) = huggingface.read(tmp_path / "classes", [HF_TEXT], relevance="chefer")
+    assert trace.metadata["explained"] == "log-probability of the likeliest class"
+    assert trace.metadata["said"] in ("bad", "good")
+    transformers.BertModel(config).save_pretrained(tmp_path / "classes")
     capsys.readouterr()
-    next(huggingface.read(tmp_path / "mistral", [HF_TEXT]))
-    assert capsys.readouterr().err == ""
-    next(huggingface.read(tmp_path / "mistral", [HF_TEXT], {"generate": 2}))
-    assert "lacks 1 weights of the model, such as lm_head.weight" in capsys.readouterr().err
+    assert "says nothing" in failed(capsys, "--hf", tmp_path / "classes", HF_TEXT, "--relevance", "chefer")
+
+
+@pytest.mark.parametrize("kind", ["bert", "t5", "mistral"])
+@pytest.mark.parametrize("method", ["norms", "value_zeroing"])
+def test_what_needs_no_score_is_there_for_every_attention(kind, method, transformers, tokenizer, tmp_path, capsys):
+    build(transformers, tokenizer, kind, tmp_path / kind)
+    arguments = ["show", "--hf", str(tmp_path / kind), HF_TEXT, "--relevance", method]
+    assert main([*arguments, "--save", str(tmp_path / "t.json"), "--html", str(tmp_path / "t.html")]) == 0
+    trace = Trace.load(tmp_path / "t.json")
+    assert all(method in one.extras for one in trace.attentions.values())
+    if method == "value_zeroing":
+        for one in trace.attentions.values():
+            np.testing.assert_allclose(one.extras[method].sum(-1), 1.0, atol=1e-4)
+    capsys.readouterr()
+    assert main(arguments) == 0
+    assert {"norms": "norm of weighted values", "value_zeroing": "value zeroing"}[method] in capsys.readouterr().out
+    opening = re.search(r'"opening":\s*\{[^}]*"head":\s*(\d+)', (tmp_path / "t.html").read_text())
+    assert int(opening[1]) == trace.cross_attentions()[0].heads  # the first after the heads

@@ -253,3 +253,43 @@ def test_transformers_is_asked_for_by_name(tmp_path, capsys, monkeypatch):
     (tmp_path / "tokenizer.json").touch()
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert "--hf needs transformers. Install it with: pip install" in failed(capsys, TEXT, "--hf", tmp_path, code=1)
+
+
+# ---- relevance and heads
+
+
+@pytest.fixture
+def of_layers(tmp_path):
+    weights = np.random.default_rng(0).dirichlet(np.ones(4), (2, 2, 4))
+    return Trace.from_arrays(weights, ["the", "cat", "saw", "the"]).save(tmp_path / "layers")
+
+
+def test_relevance_is_shown_instead_of_the_weights(of_layers, tmp_path, capsys):
+    assert main(["show", str(of_layers), "--relevance", "rollout", "--attention", "attention.1"]) == 0
+    assert "attention.1 · rollout ·" in capsys.readouterr().out
+    page = tmp_path / "a.html"
+    assert main(["show", str(of_layers), "--relevance", "rollout", "--html", str(page)]) == 0
+    assert '"opening":{"attention":"attention.1","head":2}' in page.read_text(encoding="utf-8")
+    capsys.readouterr()
+    assert "no chefer in this trace" in failed(capsys, of_layers, "--relevance", "chefer")
+    assert "Did you mean 'rollout'" in failed(capsys, of_layers, "--relevance", "rolout")
+
+
+def test_heads_are_found_by_two_words(of_layers, tmp_path, capsys):
+    trace = Trace.load(of_layers)
+    best = trace.heads("cat", ("the", 1))[0]
+    assert main(["show", str(of_layers), "--find", "cat -> the#1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{best.path}  head {best.head:<3} {best.weight:.2f}  cat (1) → the (3)"
+    assert len(lines) == 4
+    assert main(["show", str(of_layers), "--find", "#1 → #3"]) == 0
+    assert capsys.readouterr().out.splitlines() == lines
+    page = tmp_path / "a.html"
+    assert main(["show", str(of_layers), "--find", "cat -> the#1", "--html", str(page)]) == 0
+    opening = f'"opening":{{"attention":"{best.path}","head":{best.head},"target":1,"source":3}}'
+    assert opening in page.read_text(encoding="utf-8")
+    assert main(["show", str(of_layers), "--find", "cat -> the#1", "--png", str(tmp_path / "a.png")]) == 0
+    capsys.readouterr()
+    assert "expected who reads and what is read" in failed(capsys, of_layers, "--find", "cat")
+    assert "Leave --head out" in failed(capsys, of_layers, "--find", "cat -> the", "--head", "0")
+    assert "unknown word" in failed(capsys, of_layers, "--find", "dog -> the")

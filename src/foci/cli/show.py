@@ -55,7 +55,9 @@ _FLAGS = [
     Flag(
         "relevance",
         "What mattered instead of what was read: rollout (all layers of self-attention), gradient (attention × "
-        "gradient), chefer (gradients through all layers), norms (of weighted values). On the page beside the weights.",
+        "gradient), chefer (gradients through all layers), norms (of weighted values) or value_zeroing (how far "
+        "outputs turn without a value). Except for rollout, of models of --hf or traces that have it. The page has "
+        "it beside the weights.",
     ),
     Flag(
         "find",
@@ -77,7 +79,7 @@ _FLAGS = [
 _WHAT = argument("what", "A run's folder and inputs; or a saved trace; or, with --hf, texts alone.", many=True)
 _EPILOGUE = (
     "`foci show RUN --help` also lists the options of the run's task, such as --beam-size, and `foci show --hf MODEL "
-    "--help` how such a model is read: --generate, --temperature, --chat, --image, …."
+    "--help` how such a model is read: --generate, --temperature, --chat, …."
 )
 
 

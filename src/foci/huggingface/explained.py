@@ -5,7 +5,8 @@
     encoder with a classifier     the log-probability of the likeliest class
     encoder of masked tokens      those of the likeliest tokens at the masks
 
-The score, or the norms of weighted values, comes from one more pass over the whole text, without a cache.
+The score and the norms of weighted values come from one more pass over the whole text, without a cache; value zeroing
+takes one for each position of each attention.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from foci.huggingface.names import AXES, named
 from foci.huggingface.options import ReadOptions
 from foci.huggingface.steps import generate
 from foci.huggingface.tokens import Encoded, axis_of, labels_of
+from foci.metrics.relevance import value_zeroing
 from foci.recording import record
 from foci.viz.axis import Axis
-from foci.viz.relevance import with_relevance
+from foci.viz.relevance import with_maps, with_relevance
 from foci.viz.trace import Trace
 
 SCORED = ("gradient", "chefer")
 """Relevances that explain a score, for which a model needs its head."""
-COMPUTED = (*SCORED, "norms")
+COMPUTED = (*SCORED, "norms", "value_zeroing")
 """Relevances that are computed with the model; the others are of a trace."""
 
 
@@ -65,12 +67,13 @@ def explained(loaded: Loaded, prompt: Encoded, options: ReadOptions, method: str
     model.get_input_embeddings().requires_grad_(scored)  # where the graph begins: no other gradient is computed
     about: dict[str, str | float] = {"model": model.config.model_type}
     with torch.set_grad_enabled(scored):
-        with record(model, gradients=scored, values=not scored) as tape:
+        with record(model, gradients=scored, values=method == "norms") as tape:
             output = model(**one.inputs)
         if scored:
-            score, about["explained"] = _score(loaded, one, output)
-            score.backward()
-            about["score"] = float(score.detach())
+            score = _score(loaded, one, output)
+            score.value.backward()
+            about |= {"explained": score.explained, "score": float(score.value.detach())}
+            about |= {"said": score.said} if score.said else {}
     paths = named(loaded, tape)
     handles = {name: tape[path] for name, path in paths.items()}
     axes_of = {name: next(pair for kind, pair in AXES.items() if _fits(name, kind)) for name in handles}
@@ -78,6 +81,9 @@ def explained(loaded: Loaded, prompt: Encoded, options: ReadOptions, method: str
         axes_of = dict.fromkeys(handles, ("source", "source"))
     trace = Trace.from_handles(handles, one.axes, axes_of, text=one.text, metadata=about)
     model.zero_grad(set_to_none=True)
+    if method == "value_zeroing":
+        turned = value_zeroing(model, lambda: model(**one.inputs), list(paths.values()))
+        return with_maps(trace, method, {name: turned[path][0] for name, path in paths.items()})
     return with_relevance(trace, tape, 0, paths)
 
 
@@ -107,29 +113,40 @@ def _pass(loaded: Loaded, prompt: Encoded, options: ReadOptions, longest_answer:
     return Pass(given, answer, {"source": axis}, tokenizer.decode(ids, skip_special_tokens=True))
 
 
-def _score(loaded: Loaded, one: Pass, output: Any) -> tuple[Tensor, str]:
-    """Return what is explained, and in words."""
+class Score(NamedTuple):
+    """What is explained, in words, and what the model said."""
+
+    value: Tensor
+    explained: str
+    said: str = ""
+
+
+def _score(loaded: Loaded, one: Pass, output: Any) -> Score:
+    """Return the score of what the model said."""
     if not hasattr(output, "logits"):
         raise ConfigError(
             "chefer and gradient explain what a model says, and this one says nothing: its folder has no layer for "
-            "tokens or classes. Take rollout or norms."
+            "tokens or classes. Take rollout, norms or value_zeroing."
         )
     logs = output.logits[0].log_softmax(-1)
     if one.answer is not None:
         places = slice(-len(one.answer), None) if loaded.answers else slice(-len(one.answer) - 1, -1)
-        return logs[places].gather(-1, one.answer[:, None]).sum(), "log-probability of the answer"
+        return Score(logs[places].gather(-1, one.answer[:, None]).sum(), "log-probability of the answer")
     if logs.dim() == 1:
         best = int(logs.argmax())
         names: Mapping[int, str] = loaded.model.config.id2label or {}
-        return logs[best], f"log-probability of {names.get(best, best)}"
+        return Score(logs[best], "log-probability of the likeliest class", str(names.get(best, best)))
     if loaded.is_causal:
         best = logs[-1].argmax()
-        return logs[-1, best], f"log-probability of {labels_of(loaded.tokenizer, best[None])[0]} as the next token"
-    masked = one.inputs["input_ids"][0] == loaded.tokenizer.mask_token_id
+        (said,) = labels_of(loaded.tokenizer, best[None])
+        return Score(logs[-1, best], "log-probability of the next token", said)
+    mask = loaded.tokenizer.mask_token_id
+    masked = torch.tensor([number == mask for number in one.inputs["input_ids"][0].tolist()])
     if not masked.any():
+        put = "" if mask is None else f" Put {loaded.tokenizer.mask_token} into the text, or take"
         raise ConfigError(
-            "chefer and gradient explain what a model says, and this one fills masks. Put "
-            f"{loaded.tokenizer.mask_token} into the text, or take rollout or norms."
+            "chefer and gradient explain what a model says, and this one fills masks, but there is none."
+            f"{put or ' Take'} rollout, norms or value_zeroing."
         )
     found, best = logs[masked].max(-1)
-    return found.sum(), f"log-probability of {' '.join(labels_of(loaded.tokenizer, best))} at the mask"
+    return Score(found.sum(), "log-probability at the masks", " ".join(labels_of(loaded.tokenizer, best)))

@@ -38,16 +38,10 @@ const enlarged = () => clamp(innerWidth / 1700, 1, 1.5);
 const among = () => state.attention.source === state.attention.target;
 
 /** Whether one panel shows who reads and what is read. */
-const joined = () => among() && (axisOf("target").labels.length <= LONG || Boolean(axisOf("target").parts));
+const joined = () => among() && axisOf("target").labels.length <= LONG;
 
 function axisOf(side, attention = state.attention) {
   return trace.axes[attention[side]];
-}
-
-/** A position of a mixed axis, as its part has it: {axis, index}; of any other axis as it is. */
-function partAt(axis, index) {
-  const part = axis.parts?.find((each) => index < each.end);
-  return part ? { axis: part, index: index - part.begin } : { axis, index };
 }
 
 function titleOf(side, attention = state.attention) {
@@ -67,7 +61,7 @@ function named(name) {
 }
 
 /** Metadata of foci whose values are foci's words, too; all others have values that are data. */
-const OWN_VALUES = ["problem", "result"];
+const OWN_VALUES = ["problem", "result", "relevance", "explained"];
 
 function isOwn([name]) {
   return OWN_VALUES.includes(name.split(" · ").at(-1));
@@ -75,7 +69,7 @@ function isOwn([name]) {
 
 /** The text of the trace: data, such as a class, except where it names a problem of foci. */
 function textOfTrace() {
-  return trace.metadata.some(isOwn) ? named(trace.text) : trace.text;
+  return trace.metadata.some(([name]) => name.split(" · ").at(-1) === "problem") ? named(trace.text) : trace.text;
 }
 
 /** Axes whose labels are names that foci gave, not data. */
@@ -87,17 +81,17 @@ function textOf(axis, index) {
   return OWN_LABELS.includes(axis.title) ? named(text) : text;
 }
 
-function labelOf(side, place, attention = state.attention) {
-  const { axis, index } = partAt(axisOf(side, attention), place);
+function labelOf(side, index, attention = state.attention) {
+  const axis = axisOf(side, attention);
   if (axis.kind === "regions" && axis.grid) return `${Math.floor(index / axis.grid[1]) + 1}, ${(index % axis.grid[1]) + 1}`;
   if (axis.kind === "frames" && axis.seconds) return say("seconds", (axis.start + index * axis.seconds).toFixed(2));
   return textOf(axis, index);
 }
 
 /** A label that says what it is also where it stands alone. */
-function nameOf(side, place) {
-  const { axis: { kind, grid }, index } = partAt(axisOf(side), place);
-  const label = labelOf(side, place);
+function nameOf(side, index) {
+  const { kind, grid } = axisOf(side);
+  const label = labelOf(side, index);
   if (kind === "regions" && grid) return say("region", Math.floor(index / grid[1]) + 1, (index % grid[1]) + 1);
   return /^\d+$/.test(label) && say("numbered")[kind] ? say("numbered")[kind](label) : label;
 }

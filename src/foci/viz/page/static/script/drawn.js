@@ -2,18 +2,17 @@
 
 /** One canvas that takes the focus, with an arrow for each way. */
 class DrawnPanel {
-  constructor(side, label, axis = axisOf(side)) {
+  constructor(side, label) {
     this.side = side;
-    this.axis = axis;
-    const begin = axis.begin ?? 0;
+    this.axis = axisOf(side);
     this.values = null;
     this.marked = null;
     this.tone = "read";
     this.canvas = make("canvas", { class: "drawing", tabindex: "0", role: "application", "aria-label": label });
-    this.element = make("section", { class: "panel" }, axis.begin === undefined ? panelHeading(side) : partHeading(axis), this.canvas);
+    this.element = make("section", { class: "panel" }, panelHeading(side), this.canvas);
     const at = (how) => (event) => {
       const index = this.find(event.offsetX, event.offsetY);
-      if (index !== null) pointFrom(side, begin + index, how);
+      if (index !== null) pointFrom(side, index, how);
     };
     this.canvas.addEventListener("pointermove", at("hover"));
     this.canvas.addEventListener("click", at("click"));
@@ -23,7 +22,7 @@ class DrawnPanel {
       else if (to === undefined) return;
       else {
         letGo();
-        pointFrom(side, begin + clamp(to, 0, this.axis.labels.length - 1), "focus");
+        pointFrom(side, clamp(to, 0, this.axis.labels.length - 1), "focus");
       }
       event.preventDefault();
     });
@@ -34,7 +33,7 @@ class DrawnPanel {
     const most = (lines) => lines[0].map((_, index) => Math.max(...lines.map((line) => line[index])));
     this.values = byHead ? most(byHead) : (reads ?? readBy);
     this.tone = reads || byHead ? "read" : "readby";
-    this.full = this.values && (this.axis.begin === undefined ? fullOf(this.values) : largest(this.values));
+    this.full = this.values && fullOf(this.values);
     this.draw();
   }
 
@@ -47,8 +46,8 @@ class DrawnPanel {
 }
 
 class PicturePanel extends DrawnPanel {
-  constructor(side, axis = axisOf(side)) {
-    super(side, say("pictureLabel", named(axis.title)), axis);
+  constructor(side) {
+    super(side, say("pictureLabel", titleOf(side)));
   }
 
   measure() {
@@ -191,7 +190,6 @@ class SoundPanel extends DrawnPanel {
 
 function panelOf(side) {
   const axis = axisOf(side);
-  if (axis.parts) return new MixedPanel(side);
   if (axis.kind === "regions" && axis.grid) return new PicturePanel(side);
   if (axis.kind === "frames" || axis.kind === "channels") return new SoundPanel(side);
   return new TextPanel(side);

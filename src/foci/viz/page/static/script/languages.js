@@ -9,7 +9,7 @@ const LANGUAGES = {
     other: "中文", dark: "Dark", light: "Light", toDark: "Switch to dark colors", toLight: "Switch to light colors",
     toOther: "Show this page in Chinese", views: "Views", details: "Details", files: "Save what is seen", saveAs: (kind) => `Save as ${kind}`,
     words: "Words", heat: "Heat map", links: "Links", layers: "Layers", heads: "Heads", compare: "Compare",
-    kinds: { regions: "Picture", frames: "Sound", document: "Document", slots: "Memory", channels: "Channels", mixed: "Text and picture" },
+    kinds: { regions: "Picture", frames: "Sound", document: "Document", slots: "Memory", channels: "Channels" },
     attention: "Attention", layer: "Layer", head: "Head", mean: "mean of all", headNumber: (n) => `head ${n}`,
     extras: {
       rollout: "rollout", gradient: "attention × gradient", weight: "as applied", chefer: "relevance (Chefer)",
@@ -29,7 +29,6 @@ const LANGUAGES = {
       ...each([["reads", "read", "read", "read", ""], ["writes", "write", "wrote", "written", " to"]], (does, act, did, done, to) => ({
         between: (who, whom) => `${who} ${does}${to} ${whom}`, among: (who) => `${who} ${does}${to} itself`,
         did: `It ${did}${to}`, was: `It was ${done} by`, didOf: (word) => `“${word}” ${did}${to}`, wasOf: (word) => `“${word}” was ${done} by`,
-        shareOfPart: (share) => `${share} of what it ${does}${to}`,
         who: (who) => `${who} ${does}`, whom: (whom) => `${whom} is ${done}`, nothing: `${does} nothing`,
         axes: (down, across, swapped) => (swapped ? `Columns (${across}) ${act}${to} rows (${down})` : `Rows (${down}) ${act}${to} columns (${across})`),
         everywhere: (word) => `What “${word}” ${does}${to}`,
@@ -38,7 +37,6 @@ const LANGUAGES = {
       })),
       tags: {
         between: (who, whom) => `${who}, ${whom}`, among: (who) => who,
-        shareOfPart: (share) => share,
         did: "Its tags", was: "Where it stands", didOf: (word) => `“${word}”`, wasOf: (word) => `“${word}”`,
         who: (who) => who, whom: (whom) => whom, nothing: "has no tag",
         axes: (down, across) => `Rows: ${down}, columns: ${across}`, everywhere: (word) => `The tags of “${word}”`,
@@ -70,7 +68,7 @@ const LANGUAGES = {
     other: "English", dark: "深色", light: "浅色", toDark: "切换到深色", toLight: "切换到浅色",
     toOther: "用英文显示本页", views: "视图", details: "详情", files: "保存当前画面", saveAs: (kind) => `保存为 ${kind}`,
     words: "文字", heat: "热图", links: "连线", layers: "各层", heads: "各头总览", compare: "对比",
-    kinds: { regions: "图像", frames: "声音", document: "文档", slots: "存储", channels: "通道", mixed: "图文" },
+    kinds: { regions: "图像", frames: "声音", document: "文档", slots: "存储", channels: "通道" },
     attention: "注意力", layer: "层", head: "头", mean: "全部平均", headNumber: (n) => `头 ${n}`,
     extras: {
       rollout: "注意力展开（rollout）", gradient: "注意力 × 梯度", weight: "实际系数", chefer: "相关性（Chefer）",
@@ -89,7 +87,6 @@ const LANGUAGES = {
       ...each([["reads", "读取", "内容"], ["writes", "写入", "位置"]], (_, act, what) => ({
         between: (who, whom) => `${who} ${act} ${whom}`, among: (who) => `${who} ${act}自身`,
         did: `它${act}了`, was: `${act}它的有`, didOf: (word) => `“${word}”${act}了`, wasOf: (word) => `${act}“${word}”的有`,
-        shareOfPart: (share) => `占其${act}的 ${share}`,
         who: (who) => `${who}（${act}者）`, whom: (whom) => `${whom}（被${act}）`, nothing: `未${act}任何位置`,
         axes: (down, across, swapped) => (swapped ? `列（${across}）${act}行（${down}）` : `行（${down}）${act}列（${across}）`),
         everywhere: (word) => `“${word}”${act}的${what}`,
@@ -98,7 +95,6 @@ const LANGUAGES = {
       })),
       tags: {
         between: (who, whom) => `${who}，${whom}`, among: (who) => who,
-        shareOfPart: (share) => share,
         did: "它的标签", was: "出现位置", didOf: (word) => `“${word}”`, wasOf: (word) => `“${word}”`,
         who: (who) => who, whom: (whom) => whom, nothing: "没有标签",
         axes: (down, across) => `行：${down}，列：${across}`, everywhere: (word) => `“${word}”的标签`,
@@ -125,8 +121,7 @@ const LANGUAGES = {
     empty: "此记录中没有注意力权重。", kept: (n) => `每行只保留了最大的 ${n} 个权重。`,
     few: "只画最强的连线", region: (r, c) => `第 ${r} 行，第 ${c} 列`, seconds: (s) => `${s} 秒`,
     titles: {
-      source: "源", target: "目标", "target so far": "已生成的目标", input: "输入", image: "图像", "image #": "图像 #", prompt: "提示词", sequence: "序列",
-      model: "模型", hidden: "隐藏的词元", "generated tokens": "生成的词元数", audio: "音频", transcript: "转写文本",
+      source: "源", target: "目标", "target so far": "已生成的目标", input: "输入", image: "图像", audio: "音频", transcript: "转写文本",
       document: "文档", sentences: "句子", words: "词", class: "类别", label: "标签", tags: "标签", tokens: "词元", intent: "意图",
       caption: "图像描述", maps: "注意力图", hops: "跳", premise: "前提", hypothesis: "假设", question: "问题", answer: "答案",
       candidates: "候选答案", to_question: "对问题的注意力", produced: "生成的文本", text: "文本", "text so far": "已有文本", past: "已有文本",
@@ -135,6 +130,10 @@ const LANGUAGES = {
       "channels of block #": "块 # 的通道", "block #, places": "块 # 的位置", "evidence for the class": "支持该类别的依据", "hop #": "第 # 跳",
       "without each head": "去掉每个头后的回答", "all heads": "全部头", "answer without edits": "未编辑时的回答", edits: "编辑",
       probability: "概率", score: "得分", "log-probability": "对数概率", "nats per token": "每个词元的奈特数", "no-speech": "无语音得分",
+      relevance: "相关性", "attentions with relevance": "有相关性的注意力", explained: "解释的对象", said: "模型的回答",
+      rollout: "注意力展开（rollout）", gradient: "注意力 × 梯度", chefer: "Chefer 规则", norms: "加权值向量的范数", value_zeroing: "值置零",
+      "log-probability of the answer": "回答的对数概率", "log-probability of the likeliest class": "最可能类别的对数概率",
+      "log-probability of the next token": "下一个词元的对数概率", "log-probability at the masks": "掩码处的对数概率",
       problem: "任务", length: "长度", result: "结果", "# of # bits wrong": "错 # 位，共 # 位",
       copy: "复制", repeat_copy: "重复复制", recall: "联想回忆", ngrams: "N 元语法", sort: "排序",
       "copy, length #": "复制，长度 #", "repeat_copy, length #": "重复复制，长度 #", "recall, length #": "联想回忆，长度 #",

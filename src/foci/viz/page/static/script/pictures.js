@@ -19,11 +19,10 @@ function pictureOf(axis, redraw) {
   return null;
 }
 
-const hasThumbnails = (axis) => Boolean((axis.image && axis.grid) || axis.parts?.some(hasThumbnails));
+const hasThumbnails = (axis) => Boolean(axis.image && axis.grid);
 
 /** Draw the region into a square of this size; gives whether there was anything to draw yet. */
-function paintThumbnail(context, whole, place, x, y, size, redraw) {
-  const { axis, index } = partAt(whole, place);
+function paintThumbnail(context, axis, index, x, y, size, redraw) {
   const picture = hasThumbnails(axis) ? pictureOf(axis, redraw) : null;
   if (!picture) return false;
   const [down, across] = axis.grid;
@@ -35,8 +34,8 @@ function paintThumbnail(context, whole, place, x, y, size, redraw) {
 }
 
 /** The same as an element, for lists. */
-function thumbnail(side, place) {
-  const { axis, index } = partAt(axisOf(side), place);
+function thumbnail(side, index) {
+  const axis = axisOf(side);
   if (!hasThumbnails(axis)) return null;
   const canvas = make("canvas", { class: "thumb", "aria-hidden": "true" });
   const paint = () => paintThumbnail(sized(canvas, 20, 20), axis, index, 0, 0, 20, paint);

@@ -7,7 +7,7 @@ function roleText(attention, head) {
   const name = `${named(attention.name)}, ${headName(attention, head)}`;
   if (!found) return `${name}: ${say("noRole")}`;
   const [role, score, chance, place] = found;
-  const where = role === "positional" ? ` (${place > 0 ? "+" : ""}${place})` : role === "sink" ? ` (${textOf(wholeAxes[attention.source], place)})` : "";
+  const where = role === "positional" ? ` (${place > 0 ? "+" : ""}${place})` : role === "sink" ? ` (${labelOf("source", place, attention)})` : "";
   return `${name}: ${say("roles")[role]}${where}, ${say("roleScore", number(score), number(chance))}`;
 }
 
@@ -32,10 +32,11 @@ function showRoles() {
 
 /** The map, and below it what its letters mean; null where there is one head alone. */
 function rolesSection() {
-  const attentions = trace.attentions.filter((each) => trace.roles[each.name]);
-  if (!attentions.length) return null;
-  const table = make("div", { class: "roles" });
+  const shown = trace.attentions.filter((each) => trace.roles[each.name]);
+  if (!shown.length) return null;
+  const attentions = [...new Set(shown.map((each) => each.group))].flatMap((group) => shown.filter((each) => each.group === group));
   const most = Math.max(...attentions.map((each) => each.heads));
+  const table = make("div", { class: most > MOST_LETTERS ? "roles many" : "roles" });
   table.style.setProperty("--heads", most);
   const several = new Set(attentions.map((each) => each.group)).size > 1;
   attentions.forEach((attention, place) => {
