@@ -78,19 +78,27 @@ def agree(read, output, weights, rows=slice(None), **tolerance):
     torch.testing.assert_close(read.weights.dense().transpose(1, 2)[rows], weights.transpose(1, 2)[rows], **tolerance)
 
 
+def padded(side):
+    """Which positions exist: padded on the right, as in training, or on the left, as for generation."""
+    right = masks.lengths(LENGTHS, max(LENGTHS))
+    return right if side == "right" else right.flip(1)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize(
     ("name", "number"),
     [(name, number) for name in MODELS for number in ([0, 1] if "layer_types" in MODELS[name][1] else [1])],
 )
 @torch.no_grad()
-def test_a_decoder_layer_agrees_with_padding_windows_and_a_cache(name, number):
+def test_a_decoder_layer_agrees_with_padding_windows_and_a_cache(name, number, side):
     model = build(*MODELS[name])
     layers = model.h if hasattr(model, "h") else model.layers
     theirs = attention_of(layers[number])
     ours, calls = MultiHeadAttention.from_huggingface(theirs), watch(theirs)
-    length, valid = max(LENGTHS), masks.lengths(LENGTHS, max(LENGTHS))
+    length, valid = max(LENGTHS), padded(side)
+    places = (valid.long().cumsum(dim=-1) - 1).clamp(min=0)  # as `generate` counts them
     tokens = torch.randint(3, VOCABULARY, (B, length)).masked_fill(~valid, 0)
-    model(input_ids=tokens, attention_mask=valid.long())
+    model(input_ids=tokens, attention_mask=valid.long(), position_ids=places)
     x, output, weights = calls.pop()
     agree(ours(x, x, mask=masks.keys(valid)), output, weights, valid)
 
@@ -99,7 +107,11 @@ def test_a_decoder_layer_agrees_with_padding_windows_and_a_cache(name, number):
         forms.append(ours.empty_cache(B, sliding=True))
     for begin, end in [(0, FIRST), *((step, step + 1) for step in range(FIRST, length))]:
         result = model(
-            input_ids=tokens[:, begin:end], attention_mask=valid[:, :end].long(), past_key_values=past, use_cache=True
+            input_ids=tokens[:, begin:end],
+            attention_mask=valid[:, :end].long(),
+            position_ids=places[:, begin:end],
+            past_key_values=past,
+            use_cache=True,
         )
         past = result.past_key_values
         x, output, weights = calls.pop()
@@ -157,6 +169,53 @@ def test_t5_both_sides(number):
 
 
 @torch.no_grad()
+def test_a_decoder_of_t5_step_by_step():
+    sizes = {"vocab_size": VOCABULARY, "d_model": 24, "d_kv": 5, "num_heads": 4, "d_ff": 16, "num_layers": 2}
+    model = build("T5", sizes, relative_attention_num_buckets=8, relative_attention_max_distance=9)
+    layers = [block.layer[0].SelfAttention for block in model.decoder.block]
+    calls, ours = [watch(layer) for layer in layers], [MultiHeadAttention.from_huggingface(layer) for layer in layers]
+    source, target = torch.randint(3, VOCABULARY, (B, 7)), torch.randint(3, VOCABULARY, (B, 11))
+    encoded, past = model.encoder(input_ids=source), None
+    states = [[one.empty_cache(B), one.empty_cache(B, 11)] for one in ours]
+    for begin, end in ((0, 4), (4, 5), (5, 6), (6, 11)):
+        result = model(
+            encoder_outputs=encoded, decoder_input_ids=target[:, begin:end], past_key_values=past, use_cache=True
+        )
+        past = result.past_key_values
+        for number, one in enumerate(ours):
+            x, output, weights = calls[number].pop()
+            for form, size in enumerate((end, 11)):
+                bias = None
+                if number:  # the first layer's bias serves the others too
+                    bias = nn.functional.pad(ours[0].relative.bias(end, end)[:, :, begin:], (0, size - end))
+                read = one(x, x, state=states[number][form], bias=bias)
+                states[number][form] = read.state
+                agree(read._replace(weights=Weights.from_tensor(read.weights.dense()[..., :end])), output, weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"), [("Bert", {"intermediate_size": 16, "is_decoder": True}), ("GPT2", {"add_cross_attention": True})]
+)
+@torch.no_grad()
+def test_other_layers_of_decoders(name, more):
+    """BERT's with a cache, and GPT-2's attention to an encoder."""
+    model, x, encoded = build(name, SIZES | more), torch.randn(B, 8, 24), torch.randn(B, 7, 24)
+    theirs = model.encoder.layer[0].attention if name == "Bert" else model.h[0].crossattention
+    ours, calls, past = MultiHeadAttention.from_huggingface(theirs), watch(theirs), None
+    state = ours.empty_cache(B) if name == "Bert" else None
+    for begin, end in ((0, 4), (4, 5), (5, 8)):
+        about = {} if name == "Bert" else {"encoder_hidden_states": encoded}
+        result = model(inputs_embeds=x[:, begin:end], past_key_values=past, use_cache=True, **about)
+        past = result.past_key_values
+        hidden, output, weights = calls.pop()
+        read = ours(hidden, encoded if about else hidden, state=state)
+        state = read.state
+        if name == "Bert":
+            read = read._replace(output=theirs.output.LayerNorm(read.output + hidden))
+        agree(read, output, weights)
+
+
+@torch.no_grad()
 def test_bert():
     model = build("Bert", SIZES | {"intermediate_size": 16})
     theirs = model.encoder.layer[1].attention
@@ -168,6 +227,9 @@ def test_bert():
 
 
 def test_what_foci_does_not_have_is_refused():
+    older = type("LlamaAttention", (nn.Module,), {})()  # transformers 4 keeps other attributes
+    with pytest.raises(ConfigError, match=r"a LlamaAttention that cannot be read \(.*'q_proj'\), expected .*formers 5"):
+        MultiHeadAttention.from_huggingface(older)
     with pytest.raises(UnknownNameError, match="unknown attention layer of transformers 'Linear'"):
         MultiHeadAttention.from_huggingface(nn.Linear(2, 3))
     dynamic = DECODER | {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}

@@ -33,7 +33,13 @@ def from_huggingface(layer: nn.Module) -> MultiHeadAttention:
     family = type(layer).__name__
     if family not in FAMILIES:
         raise unknown_name("attention layer of transformers", family, FAMILIES)
-    options, parameters = FAMILIES[family](layer)
+    try:
+        options, parameters = FAMILIES[family](layer)
+    except AttributeError as error:
+        raise ConfigError(
+            f"MultiHeadAttention.from_huggingface: a {family} that cannot be read ({error}), expected one of "
+            "transformers 5. Update it: pip install 'transformers>=5'."
+        ) from error
     ours = MultiHeadAttention(**options)
     first = next(iter(parameters.values()))
     ours.to(device=first.device, dtype=first.dtype)
