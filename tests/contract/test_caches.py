@@ -135,8 +135,8 @@ class Step(nn.Module):
         super().__init__()
         self.attention = attention
 
-    def forward(self, x, state):
-        output, weights, state = self.attention(x, x, state=state)
+    def forward(self, x, state, mask=None):
+        output, weights, state = self.attention(x, x, mask=mask, state=state)
         return output, weights.dense(), state
 
 
@@ -166,19 +166,28 @@ def test_an_exported_step_takes_every_length(option, form):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("option", ["rotary_yarn", "modern", "alibi", "shaw"])
+@pytest.mark.parametrize(
+    ("option", "masked"),
+    [("rotary_yarn", False), ("modern", False), ("modern", True), ("alibi", False), ("shaw", False)],
+)
+@pytest.mark.filterwarnings("error:Dynamo detected")
 @torch.no_grad()
-def test_three_graphs_serve_all_lengths(option, form):
-    """Of the sizes here none is equal to another one: torch takes equal sizes for one size."""
+def test_three_graphs_serve_all_lengths(option, form, masked):
+    """Of the sizes here few are equal to another one: torch takes equal sizes for one size.
+
+    A growing cache begins with 0 positions, and then has 1 where the prompt has, which torch compiles for themselves.
+    """
     torch._dynamo.reset()
     module = Step(causal(f"multi_head/{option}", form, torch.float32)).eval()
     counter = CompileCounterWithBackend("eager")
     compiled = torch.compile(module, fullgraph=True, dynamic=True, backend=counter)
-    for prompt in (7, 8, 9):
+    valid = torch.arange(ROOM + 2) >= torch.tensor([[0], [3], [1], [2], [0]])  # masks are views of it at every step
+    for prompt in (7, 8, 9) if form == "growing" else (7, 1, 9):
         x = torch.randn(5, ROOM, module.attention.model_dim)
-        want = module.attention(x, x)
+        want = module.attention(x, x, mask=masks.keys(valid[:, :ROOM]) if masked else None)
         state = module.attention.empty_cache(5, **FORMS[form])
         for begin, end in [(0, prompt), *((place, place + 1) for place in range(prompt, ROOM))]:
-            output, _, state = compiled(x[:, begin:end], state)
+            mask = masks.keys(valid[:, : ROOM if form == "preallocated" else end]) if masked else None
+            output, _, state = compiled(x[:, begin:end], state, mask)
             torch.testing.assert_close(output, want.output[:, begin:end], atol=1e-5, rtol=1e-5)
     assert counter.frame_count <= 3

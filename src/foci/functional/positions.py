@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -82,7 +82,7 @@ def _turned(vectors: Tensor, start: int | Tensor, how: Rotary) -> Tensor:
 def _cos_and_sin(
     how: Rotary, dim: int, length: int, start: int | Tensor, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    angles = _angles(length, how.rates(dim), start, device)
+    angles = _angles(length, _rates(how, dim), start, device)
     return (how.magnitude * angles.cos()).to(dtype), (how.magnitude * angles.sin()).to(dtype)
 
 
@@ -92,9 +92,19 @@ def _turns(how: Rotary, dim: int, length: int, start: int | Tensor, dtype: torch
     if how.layout == "half":
         cos, sin = _cos_and_sin(how, dim, length, start, dtype, cpu)
         return torch.cat([cos, cos], dim=-1), sin
-    angles = _angles(length, how.rates(dim), start, cpu)
+    angles = _angles(length, _rates(how, dim), start, cpu)
     wide = torch.promote_types(dtype, torch.complex64)
     return (torch.polar(torch.full_like(angles, how.magnitude), angles).to(wide),)
+
+
+def _rates(how: Rotary, dim: int) -> tuple[float, ...]:
+    # The compiler warns of a cache, and needs none.
+    return how.rates(dim) if is_traced() else _kept_rates(how, dim)
+
+
+@cache
+def _kept_rates(how: Rotary, dim: int) -> tuple[float, ...]:
+    return how.rates(dim)
 
 
 _KEPT = 1 << 19

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Literal
 
 from foci.errors import ConfigError, check_positive
@@ -119,25 +118,18 @@ class Rotary(Options):
 
     def rates(self, dim: int) -> tuple[float, ...]:
         """Return the angle per position, in radians, of each of ``dim / 2`` pairs."""
-        return _rates(self, dim)
-
-
-@cache
-def _rates(how: Rotary, dim: int) -> tuple[float, ...]:
-    plain = tuple(how.base ** (-feature / dim) for feature in range(0, dim, 2))
-    if how.scaling == "none" or how.factor is None:
-        return plain
-    if how.scaling == "ntk":
-        base = how.base * how.factor ** (dim / (dim - 2)) if dim > 2 else how.base
-        return tuple(base ** (-feature / dim) for feature in range(0, dim, 2))
-    kept = {
-        "linear": lambda: [0.0] * len(plain),
-        "yarn": lambda: _yarn(how, dim),
-        "llama3": lambda: _llama3(how, plain),
-    }
-    return tuple(
-        share * rate + (1.0 - share) * rate / how.factor for rate, share in zip(plain, kept[how.scaling](), strict=True)
-    )
+        plain = tuple(self.base ** (-feature / dim) for feature in range(0, dim, 2))
+        if self.scaling == "none" or self.factor is None:
+            return plain
+        if self.scaling == "ntk":
+            base = self.base * self.factor ** (dim / (dim - 2)) if dim > 2 else self.base
+            return tuple(base ** (-feature / dim) for feature in range(0, dim, 2))
+        kept = {
+            "linear": lambda: [0.0] * len(plain),
+            "yarn": lambda: _yarn(self, dim),
+            "llama3": lambda: _llama3(self, plain),
+        }[self.scaling]()
+        return tuple(share * rate + (1.0 - share) * rate / self.factor for rate, share in zip(plain, kept, strict=True))
 
 
 def _yarn(how: Rotary, dim: int) -> list[float]:

@@ -15,7 +15,6 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
 from foci.errors import ShapeError
 from foci.tracing import exportable, is_traced
@@ -205,4 +204,5 @@ class SlidingCache(NamedTuple):
                     f"MultiHeadAttention: {name} has {columns} keys, expected {longest}: the {longest - new} positions "
                     f"so far, dropped ones included, and {new} new ones."
                 )
-        return F.pad(table, (max(0, slots - columns), 0))[..., -slots:]
+        # Slots before the first position are closed, so that they may have any column. There is no branch on a length.
+        return table.index_select(-1, torch.arange(columns - slots, columns, device=table.device).clamp(min=0))

@@ -266,10 +266,11 @@ class MultiHeadAttention(nn.Module):
             )
         slots = max_length or (left if sliding and left is not None else 0)
         empty = self.key_layer.weight.new_zeros(batch_size, self.num_key_heads, slots, self.head_dim)
+        other = empty.clone()  # a compiled step of one tensor for both would not serve the next state
         if max_length is None and not sliding:
-            return KeyValueCache(empty, empty)
+            return KeyValueCache(empty, other)
         length = torch.zeros(batch_size, dtype=torch.long, device=empty.device)
-        return SlidingCache(empty, empty, length) if sliding else PreallocatedCache(empty, empty.clone(), length)
+        return SlidingCache(empty, other, length) if sliding else PreallocatedCache(empty, other, length)
 
     def forward(
         self,
