@@ -1,11 +1,12 @@
 """Writes what is generated: the READMEs' tables and picture, docs/mechanisms.md, docs/settings.md, results of demos,
-and the overloads of `foci.build`.
+examples from the programs of tests/users, and the overloads of `foci.build`.
 
 Run it with `make docs`; a test fails when the texts are out of date.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -59,6 +60,50 @@ def demo(text: str, task: str) -> str:
         sentence += f". Measured: {values} with seed{'s' * several} {seeds}, in {seconds:.0f} s of one core"
         sentence += f" (`make demos`, {max(row['date'] for row in rows)})"
     return _between(text, "<!-- demo: start -->\n", f"{sentence}.", "<!-- demo: end -->\n")
+
+
+def examples(text: str) -> str:
+    """Return a page with the parts of the programs of tests/users that it names above a block.
+
+    A part is a name that the program defines, ``imports``, or the body of ``main``. That is not run with the page (its
+    block is marked py instead of python), since the program is.
+    """
+
+    def block(found: re.Match[str]) -> str:
+        names = found["names"].split(", ")
+        kind = "py" if "main" in names else "python"
+        return f"{found['marker']}```{kind}\n{_parts(ROOT / found['program'], names)}\n```\n"
+
+    marker = r"(?P<marker><!-- from (?P<program>tests/users/\w+\.py): (?P<names>[^>]+) -->\n)"
+    return re.sub(marker + r"```py(?:thon)?\n.*?^```\n", block, text, flags=re.MULTILINE | re.DOTALL)
+
+
+def _parts(program: Path, names: list[str]) -> str:
+    """Return the source of what a program calls by these names, in their order."""
+    source = program.read_text(encoding="utf-8")
+    nodes: dict[str, list[ast.stmt]] = {}
+    for node in ast.parse(source).body:
+        for name in _names(node):
+            nodes.setdefault(name, []).append(node)
+    lines, text, after = source.splitlines(), "", ""
+    for name in names:
+        first, last = nodes[name][0], nodes[name][-1]
+        begin = first.body[0] if isinstance(first, ast.FunctionDef) and name == "main" else first
+        around = "\n\n\n" if isinstance(first, ast.ClassDef | ast.FunctionDef) else "\n\n"
+        part = "\n".join(lines[begin.lineno - 1 : last.end_lineno])
+        text += max(after, around if text else "") + textwrap.dedent(part)
+        after = around
+    return text
+
+
+def _names(node: ast.stmt) -> list[str]:
+    """Return what a statement of a program is called by."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return ["imports"]
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
 
 
 def _between(text: str, start: str, middle: str, end: str) -> str:
@@ -214,6 +259,8 @@ def main() -> None:
     for task in TASKS:
         page = ROOT / "docs" / f"{PAGES.get(task, task)}.md"
         page.write_text(demo(page.read_text(encoding="utf-8"), task), encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        page.write_text(examples(page.read_text(encoding="utf-8")), encoding="utf-8")
     (ROOT / "docs" / "mechanisms.md").write_text(mechanisms(), encoding="utf-8")
     (ROOT / "docs" / "settings.md").write_text(settings(), encoding="utf-8")
     picture(ROOT / "docs" / "images" / "mechanisms.png")

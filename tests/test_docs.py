@@ -116,6 +116,13 @@ def test_the_generated_parts_are_up_to_date(generate):
         assert read(page) == generate.demo(read(page), task), "run make docs"
 
 
+def test_examples_are_parts_of_the_programs_of_users(generate):
+    for page in PAGES:
+        assert read(page) == generate.examples(read(page)), f"{page}: run make docs"
+    found = {name for page in PAGES for name in re.findall(r"<!-- from tests/users/(\w+)\.py: ", read(page))}
+    assert found == {path.stem for path in ROOT.glob("tests/users/*.py") if not path.stem.startswith("test_")}
+
+
 def test_the_chinese_table_has_the_same_mechanisms():
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \| [^|]+ \|$", table_of("README.zh-CN.md"), re.MULTILINE)
     assert {name: family for name, family, _ in rows} == {name: card.family for name, card in MECHANISMS.items()}

@@ -40,6 +40,14 @@ def test_a_window(window):
         errors.check_window("A", (None, 3), bounded=True)
 
 
+def test_a_window_may_end_before_a_querys_own_position():
+    errors.check_window("A", (3, -1), lowest=None)
+    foci.attend(X, X, X, window=(3, -1))
+    foci.MultiHeadAttention(6, 2, window=(3, -1))(X, X)
+    with pytest.raises(ConfigError, match=r"two whole numbers, each None for no bound"):
+        errors.check_window("A", (3.0, -1), lowest=None)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from foci.mechanisms.heads import KeyValueCache as KeyValueCache
     from foci.mechanisms.heads import MultiHeadAttention as MultiHeadAttention
     from foci.mechanisms.heads import MultiStepAttention as MultiStepAttention
+    from foci.mechanisms.heads import PreallocatedCache as PreallocatedCache
+    from foci.mechanisms.heads import Rotary as Rotary
+    from foci.mechanisms.heads import SlidingCache as SlidingCache
     from foci.mechanisms.memory import MemoryState as MemoryState
     from foci.mechanisms.memory import NeuralTuringMemory as NeuralTuringMemory
     from foci.mechanisms.pair import AttentionOverAttention as AttentionOverAttention
@@ -86,9 +89,12 @@ _HOMES = {
     "MultiStepAttention": "foci.mechanisms.heads",
     "NeuralTuringMemory": "foci.mechanisms.memory",
     "PairOutput": "foci.outputs",
+    "PreallocatedCache": "foci.mechanisms.heads",
     "Prediction": "foci.tasks.frame.task",
     "Predictor": "foci.tasks.frame.predictor",
     "Recording": "foci.recording",
+    "Rotary": "foci.mechanisms.heads",
+    "SlidingCache": "foci.mechanisms.heads",
     "SpatialAttention": "foci.mechanisms.visual",
     "SqueezeExcitation": "foci.mechanisms.visual",
     "Trace": "foci.viz.trace",

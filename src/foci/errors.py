@@ -114,14 +114,22 @@ def check_flags(owner: str, **flags: bool | None) -> None:
             raise ConfigError(f"{owner}: {name} is {flag!r}, expected True or False.")
 
 
-def check_window(owner: str, window: Sequence[int | None] | None, *, bounded: bool = False) -> None:
-    """Raise unless ``window`` is None or (left, right): whole numbers from 0 and, where it may be unbounded, None."""
+def check_window(
+    owner: str, window: Sequence[int | None] | None, *, bounded: bool = False, lowest: int | None = 0
+) -> None:
+    """Raise unless ``window`` is None or (left, right), two whole numbers.
+
+    Args:
+        owner: who has it.
+        window: what was given.
+        bounded: whether a side may not be None, for no bound.
+        lowest: the smallest number of a side; None for any, as a window may end before a query's own position.
+    """
     if window is None:
         return
     given = window if isinstance(window, tuple | list) else ()
     sides = [side for side in given if side is not None or bounded]
-    if len(given) != 2 or not all(_is_whole(side) and side >= 0 for side in sides):
+    if len(given) != 2 or not all(_is_whole(side) and (lowest is None or side >= lowest) for side in sides):
+        least = "" if lowest is None else f" of {lowest} or more"
         none = "" if bounded else ", each None for no bound"
-        raise ConfigError(
-            f"{owner}: window is {window!r}, expected (left, right), two whole numbers of 0 or more{none}."
-        )
+        raise ConfigError(f"{owner}: window is {window!r}, expected (left, right), two whole numbers{least}{none}.")

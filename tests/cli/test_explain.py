@@ -39,14 +39,14 @@ def sizes_of(card):
 def shapes_in(call, sizes):
     """What the text says of shapes: "query (B, L, Dq)" -> {"query": (2, 3, 5)}."""
     shapes = {}
-    for name, letters in re.findall(r"([\w.]+) \(((?:[\w·]+, )+[\w·]+)\)", call.partition("\n")[2]):
+    for names, letters in re.findall(r"([\w.]+(?: and [\w.]+)*) \(((?:[\w·]+, )+[\w·]+)\)", call.partition("\n")[2]):
         shape = []
         for letter in letters.split(", "):
             product = 1
             for factor in letter.split("·"):
                 product *= sizes[factor]
             shape.append(product)
-        shapes[name] = tuple(shape)
+        shapes |= dict.fromkeys(names.split(" and "), tuple(shape))
     return shapes
 
 
@@ -73,11 +73,11 @@ def test_the_call_runs_with_the_shapes_it_names(name):
     call = worked_example.call(name, card)
     module = build(name, **card.example)
     stated = re.match(r"\w+\(([^)]*)\)", call)[1]
-    found = [
-        parameter.name + ("=None" if parameter.default is None else "")
-        for parameter in inspect.signature(module.forward).parameters.values()
-        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
-    ]
+    parameters = inspect.signature(module.forward).parameters.values()
+    found = [parameter.name + ("=None" if parameter.default is None else "") for parameter in parameters]
+    by_name = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    if by_name:
+        found = [*found[: -len(by_name)], "*", "bias=None"]  # what else is passed by name is one mechanism's own
     assert stated.split(", ") == found
     shapes = shapes_in(call, sizes_of(card))
     inputs = {
@@ -85,7 +85,7 @@ def test_the_call_runs_with_the_shapes_it_names(name):
         if "mask" in argument
         else torch.randn(shapes[argument])
         for argument in (part.removesuffix("=None") for part in found)
-        if argument != "state"
+        if argument not in ("state", "*")
     }
     result = module(**inputs)
     if card.family == "memory":
@@ -93,6 +93,20 @@ def test_the_call_runs_with_the_shapes_it_names(name):
     for what in shapes.keys() - inputs.keys():
         assert looked_up(result, what) == shapes[what], what
     assert card.family == "memory" or {"output", "weights"} <= shapes.keys()
+
+
+SIZES_AND_PARTS = {"model_dim", "num_heads", "head_dim", "key_dim", "value_dim", "score", "scale", "normalize"}
+SIZES_AND_PARTS |= {"norm_epsilon", "dropout", "keep_weights", "bias", "output_bias"}
+
+
+def test_multi_head_explains_each_of_its_options():
+    card = MECHANISMS["multi_head"]
+    options = inspect.signature(card.builder).parameters.keys() - SIZES_AND_PARTS
+    assert {"rotary", "relative", "qk_norm", "score_cap", "sink", "gate", "window"} < options
+    assert options <= {*re.findall(r"\w+", card.equation)}
+    assert {option for option in ("YaRN", "Transformer-XL", "Shaw", "T5", "GQA") if option not in card.paper} == set()
+    for word in ("rotary", "relative", "grouped keys", "norms", "caps", "sinks", "gates", "windows"):
+        assert word in card.summary
 
 
 def test_a_document_has_sentences_and_a_tagger_tags():

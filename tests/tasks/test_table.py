@@ -44,9 +44,30 @@ def table(monkeypatch):
 def test_what_people_call_a_task_is_suggested(name):
     assert name not in TASKS
     assert CALLED[name] in TASKS
-    for said in (name, name.upper(), name.replace("_", "-")):
+    for said in (name, name.upper(), name.replace("_", "-"), name.replace("_", " ")):
         with pytest.raises(UnknownNameError, match=f"unknown task '{said}'. Did you mean '{CALLED[name]}'"):
             row_of(said)
+
+
+def test_the_names_of_pipelines_of_transformers_are_suggested():
+    """Those of tasks that foci has, as `transformers.pipeline` calls them."""
+    pipelines = {
+        "automatic-speech-recognition": "transcribe",
+        "fill-mask": "cloze",
+        "image-classification": "classify_images",
+        "image-to-text": "caption",
+        "question-answering": "cloze",
+        "sentiment-analysis": "classify",
+        "summarization": "summarize",
+        "text-classification": "classify",
+        "text-generation": "generate",
+        "token-classification": "tag",
+        "translation": "translate",
+        "visual-question-answering": "vqa",
+    }
+    for name, meant in pipelines.items():
+        with pytest.raises(UnknownNameError, match=f"Did you mean '{meant}'\\?"):
+            row_of(name)
 
 
 def test_every_door_suggests_it(tmp_path, capsys):
@@ -85,6 +106,17 @@ def test_a_task_of_an_installed_package_has_every_command(package, tmp_path, cap
     loaded = foci.load(run)
     assert loaded.config.model.hidden_dim == 8
     assert loaded("hammer").output in ("doubled", "plain")
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_run_as_they_stand(package, tmp_path, monkeypatch):
+    page = (EXAMPLE.parents[2] / "docs" / "train-your-own.md").read_text(encoding="utf-8")
+    install, *commands = page.partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert install == "pip install ./examples/own_task"  # the fixture has installed it
+    assert [command.split()[1] for command in commands] == ["demo", "train", "show"]
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        assert foci_cli.main(command.split()[1:]) == 0, command
 
 
 def test_a_registered_task_is_trained_and_loaded_like_any_other(package, table, tmp_path):

@@ -1,5 +1,7 @@
 """Traces of what foci's own mechanisms give, for every row of the catalog: without flattening by hand."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from foci.errors import ConfigError, ShapeError
 from foci.viz.axis import Axis
 from foci.viz.trace import Trace
 from foci.weights import Weights
+from foci.weights.sources import Dense
 
 ROW = 1
 LETTERS = list("abcdefghijklmnopqrstuvwxyz")
@@ -34,6 +37,48 @@ def test_a_list_of_step_handles_is_one_map(case):
         np.testing.assert_allclose(trace.attention("cross").dense(), want.mean(0) if want.ndim == 3 else want)
     recorded = Trace.from_tape(tape, axes, row=ROW).attention(".")
     np.testing.assert_allclose(recorded.weights, trace.attention("cross").weights)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 7])
+def test_steps_with_a_sliding_cache_are_at_their_positions(window):
+    attention = foci.MultiHeadAttention(6, 2, causal=True, window=(window, 0))
+    x, cache, steps = torch.randn(2, 5, 6), attention.empty_cache(2, sliding=True), []
+    with foci.record(attention) as tape:
+        for first, last in ((0, 1), (1, 3), (3, 4), (4, 5)):
+            steps.append(attention(x[:, first:last], x[:, first:last], state=cache))
+            cache = steps[-1].state
+    expected = attention(x, x).weights.dense()[1]
+    handles = [step.weights for step in steps]
+    for given in (steps, handles, [copy.deepcopy(one) for one in handles], [one.detach() for one in handles]):
+        trace = Trace.from_handles({"self": given}, {"text": list("abcde")}, row=1)
+        torch.testing.assert_close(torch.tensor(trace.attentions["self"].weights), expected, atol=1e-3, rtol=0.01)
+    (recorded,) = Trace.from_tape(tape, {"text": list("abcde")}, row=1).attentions.values()
+    torch.testing.assert_close(torch.tensor(recorded.weights), expected, atol=1e-3, rtol=0.01)
+    one_head = Trace.from_handles({"self": [one.heads(1) for one in handles]}, {"text": list("abcde")}, row=1)
+    (found,) = one_head.attentions.values()
+    torch.testing.assert_close(torch.tensor(found.weights)[0], expected[1], atol=1e-3, rtol=0.01)
+
+
+def test_rows_of_a_batch_have_their_own_positions():
+    weights = torch.tensor([[[0.0, 0.25, 0.75]], [[0.5, 0.25, 0.25]]])
+    step = Weights(Dense(weights), start=torch.tensor([-1, 1]))
+    for row, expected in ((0, [0.25, 0.75, 0.0, 0.0]), (1, [0.0, 0.5, 0.25, 0.25])):
+        trace = Trace.from_handles(
+            {"self": step}, {"text": list("abcd"), "step": ["x"]}, {"self": ("step", "text")}, row=row
+        )
+        assert trace.attentions["self"].weights.ravel().tolist() == expected
+
+
+def test_sentences_are_the_labels_of_a_document():
+    pool = foci.build("hierarchical", value_dim=5, hidden_dim=7)
+    valid = torch.tensor([[[True, True, True], [True, True, False]]])
+    result, document = pool(torch.randn(1, 2, 3, 5), valid), [["a", "b", "c"], ["d", "e"]]
+    found = Trace.from_handles({"pool": result}, {"document": document, "topic": ["x"]})
+    expected = Trace.from_handles({"pool": result}, {"document": Axis.from_document(document), "topic": ["x"]})
+    assert found.axes["document"].sentences == (3, 2)
+    assert np.array_equal(found.attentions["pool"].weights, expected.attentions["pool"].weights)
+    with pytest.raises(ConfigError, match=r"axis 'image' is an array of shape \(4, 4, 3\), .*Axis.from_image"):
+        Trace.from_handles({"pool": result}, {"image": np.zeros((4, 4, 3))})
 
 
 def test_a_hierarchical_pool_reads_a_document():

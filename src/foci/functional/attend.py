@@ -127,7 +127,7 @@ def attend(
         torch.Size([2, 3, 11])
     """
     if window is not None:
-        check_window("attend", window)
+        check_window("attend", window, lowest=None)
     if causal is not False:
         check_flags("attend", causal=causal)
     if dropout:

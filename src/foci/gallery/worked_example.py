@@ -78,7 +78,7 @@ _VARIABLES = {
 """What the code calls the mechanism."""
 
 _SIGNATURES: dict[str, str] = {
-    "attend": "query, key, value=None, mask=None, state=None) -> AttentionOutput(output, weights, state)",
+    "attend": "query, key, value=None, mask=None, state=None, *, bias=None) -> AttentionOutput(output, weights, state)",
     "pool": "value, mask=None) -> AttentionOutput(output, weights, state)",
     "pair": "left, right, left_mask=None, right_mask=None) -> PairOutput(output, weights, left, right, reverse)",
     "memory": "input, state=None) -> (output, state)",
@@ -87,13 +87,13 @@ _SIGNATURES: dict[str, str] = {
 
 _SHAPES: dict[str, str] = {
     "attend": """
-    query (B, L, Dq), key (B, S, Dk), value (B, S, V) or the key, mask (B, L, S)
+    query (B, L, Dq), key (B, S, Dk), value (B, S, V) or the key, mask and bias (B, L, S)
     output (B, L, V), weights (B, L, S)""",
     "multi_head": """
-    query (B, L, D), key (B, S, Dk), value (B, S, Dk) or the key, mask (B, L, S)
+    query (B, L, D), key (B, S, Dk), value (B, S, Dk) or the key, mask and bias (B, L, S), or with H after B
     output (B, L, D), weights (B, H, L, S)""",
     "multi_step": """
-    query (B, L, Dq), key (B, S, Dk), value (B, S, Dk) or the key, mask (B, L, S)
+    query (B, L, Dq), key (B, S, Dk), value (B, S, Dk) or the key, mask and bias (B, L, S)
     output (B, L, Dk), weights (B, L, S)""",
     "pool": """
     value (B, S, D), mask (B, S)

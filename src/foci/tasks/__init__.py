@@ -44,33 +44,56 @@ TASKS = {
 
 CALLED = {
     "asr": "transcribe",
+    "automatic_speech_recognition": "transcribe",
     "captioning": "caption",
+    "chunking": "tag",
     "classification": "classify",
+    "document_classification": "classify",
+    "fill_mask": "cloze",
     "gpt": "generate",
     "image_captioning": "caption",
     "image_classification": "classify_images",
+    "image_to_text": "caption",
     "language_model": "generate",
     "language_modeling": "generate",
+    "language_modelling": "generate",
+    "llm": "generate",
     "lm": "generate",
+    "machine_comprehension": "cloze",
     "machine_translation": "translate",
+    "mnli": "entail",
     "mt": "translate",
+    "named_entity_recognition": "tag",
+    "natural_language_inference": "entail",
     "ner": "tag",
     "nli": "entail",
     "nmt": "translate",
     "ntm": "memorize",
+    "part_of_speech": "tag",
     "pos": "tag",
+    "pos_tagging": "tag",
+    "qa": "cloze",
     "question_answering": "cloze",
     "reading_comprehension": "cloze",
+    "rte": "entail",
     "sentiment": "classify",
+    "sentiment_analysis": "classify",
     "sequence_labeling": "tag",
     "slot_filling": "tag",
+    "slu": "tag",
     "snli": "entail",
+    "speech": "transcribe",
     "speech_recognition": "transcribe",
     "speech_to_text": "transcribe",
     "stt": "transcribe",
     "summarization": "summarize",
+    "text2text_generation": "translate",
     "text_classification": "classify",
     "text_generation": "generate",
+    "token_classification": "tag",
+    "topic_classification": "classify",
+    "transcription": "transcribe",
+    "translation": "translate",
     "visual_question_answering": "vqa",
 }
 """What people call a task -> its name, which an error suggests."""
@@ -109,7 +132,7 @@ def row_of(name: str) -> Row:
     known = every()
     if name in known:
         return known[name]
-    meant = CALLED.get(name.lower().replace("-", "_"))
+    meant = CALLED.get(name.lower().replace("-", "_").replace(" ", "_"))
     if meant is not None:
         raise UnknownNameError(f"unknown task {name!r}. Did you mean {meant!r}? All: {', '.join(sorted(known))}.")
     raise unknown_name("task", name, known)

@@ -46,6 +46,7 @@ def _handles(name: str, given: Any) -> dict[str, Weights]:
 
 def joined(path: str, calls: list[Weights]) -> Weights:
     """The calls of one module as one attention: a row for each row of each call."""
+    calls = [_at_positions(call) for call in calls]
     of_memory = path.endswith((":read", ":write")) and len(calls[0].shape) == 3  # (B, heads, slots), one step a call
     if len(calls) == 1 and not of_memory:
         return calls[0]
@@ -63,6 +64,20 @@ def joined(path: str, calls: list[Weights]) -> Weights:
             f"Choose calls yourself: Trace.from_handles({{{path!r}: tape[{path!r}, 0]}}, …)."
         )
     return Weights.from_tensor(torch.cat(pieces, dim=-2))
+
+
+def _at_positions(handle: Weights) -> Weights:
+    """Return the handle whose columns are positions, where they are the slots of a sliding cache."""
+    if handle.start is None:
+        return handle
+    placed = [
+        torch.nn.functional.pad(weights[..., max(0, -first) :], (max(0, first), 0))
+        for weights, first in zip(handle.dense().detach(), handle.start.tolist())
+    ]
+    width = max(one.shape[-1] for one in placed)
+    return Weights.from_tensor(
+        torch.stack([torch.nn.functional.pad(one, (0, width - one.shape[-1])) for one in placed])
+    )
 
 
 def entry(name: str, handle: Weights, row: int, axes: Mapping[str, Axis]) -> Weights:

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 __all__ = ["BUDGET", "KINDS", "Axis", "TopWeights", "Trace", "TracedAttention"]
 
 
+Labels = Axis | Sequence[str] | Sequence[Sequence[str]]
+"""An axis, its labels, or the words of a document, sentence by sentence."""
+
 COPIED, P_GEN = "copied", "p_gen"
 """The attention that holds what was copied from where, and the label of the produced words' marks."""
 
@@ -112,8 +115,8 @@ class Trace:
     def from_arrays(
         cls,
         weights: ArrayLike | Tensor,
-        sources: Sequence[str] | Axis,
-        targets: Sequence[str] | Axis | None = None,
+        sources: Labels,
+        targets: Labels | None = None,
         *,
         name: str = "attention",
         title: str = "",
@@ -152,7 +155,7 @@ class Trace:
     def from_handles(
         cls,
         attentions: Mapping[str, Given],
-        axes: Mapping[str, Axis | Sequence[str]],
+        axes: Mapping[str, Labels],
         axes_of: Mapping[str, tuple[str, str]] | None = None,
         *,
         row: int = 0,
@@ -165,11 +168,13 @@ class Trace:
 
         Args:
             attentions: by name, handles ``(B, L, S)``, ``(B, H, L, S)`` or, of a pool, ``(B, S)``, or what a
-                mechanism returned; a list is the steps of one attention, whose rows follow each other. A hierarchical
-                pool reads a document (`Axis.from_document`); weights of channels and places, ``(B, C, H, W)``, are the
-                channels' of an image with this grid (`Axis.from_image`); a memory has ``name:read`` and ``name:write``.
-            axes: each as an `Axis` or as a list of labels. Where a handle has more rows or columns than there are
-                labels, the rest is padding and is left out; that no weight falls on it is checked.
+                mechanism returned; a list is the steps of one attention, whose rows follow each other, also with a
+                sliding cache, which has dropped positions. A hierarchical pool reads a document
+                (`Axis.from_document`); weights of channels and places, ``(B, C, H, W)``, are the channels' of an image
+                with this grid (`Axis.from_image`); a memory has ``name:read`` and ``name:write``.
+            axes: each as an `Axis`, as a list of labels or, of a document, as a list of sentences. Where a handle has
+                more rows or columns than there are labels, the rest is padding and is left out; that no weight falls
+                on it is checked.
             axes_of: for an attention by its name, the keys ``(target, source)`` of its axes. A name may be a pattern:
                 ``{"decoder.*.cross": ("target", "source")}``. Default: by the number of labels.
             row: which entry of the batch.
@@ -207,7 +212,7 @@ class Trace:
     def from_tape(
         cls,
         tape: Recording,
-        axes: Mapping[str, Axis | Sequence[str]],
+        axes: Mapping[str, Labels],
         axes_of: Mapping[str, tuple[str, str]] | None = None,
         **options: Any,
     ) -> Trace:
@@ -480,8 +485,17 @@ def _depth(attention: TracedAttention) -> int:
     return -1 if attention.layer is None else attention.layer
 
 
-def _as_axis(labels: Sequence[str] | Axis, title: str) -> Axis:
-    return labels if isinstance(labels, Axis) else Axis.from_tokens(labels, title)
+def _as_axis(labels: Labels, title: str) -> Axis:
+    if isinstance(labels, Axis):
+        return labels
+    shape = getattr(labels, "shape", None)
+    if shape is not None:
+        raise ConfigError(
+            f"Trace: the axis {title!r} is an array of shape {tuple(shape)}, expected labels or an Axis. Of an image: "
+            "foci.viz.Axis.from_image(image, grid)."
+        )
+    of_sentences = bool(labels) and all(isinstance(sentence, list | tuple) for sentence in labels)
+    return Axis.from_document(labels, title) if of_sentences else Axis.from_tokens(labels, title)  # type: ignore[arg-type]
 
 
 def _as_array(weights: ArrayLike | Tensor) -> NDArray[np.float32]:

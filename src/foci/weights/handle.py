@@ -43,6 +43,8 @@ class Weights(Copied):
         source: what the weights are computed from.
         log_prob: for sampled (hard) attention, the log-probability of what was sampled, ``(…, L)``.
         drawn_from: for sampled attention, what `probabilities` are computed from.
+        start: with a sliding cache, whose slots are the columns, the position of the first one in each row of the batch
+            ``(B,)``; below 0 where the first slots hold none.
 
     Example:
         >>> import torch, foci
@@ -57,6 +59,7 @@ class Weights(Copied):
     source: Source
     log_prob: Tensor | None = None
     drawn_from: Source | None = None
+    start: Tensor | None = None
 
     @staticmethod
     def from_tensor(weights: Tensor, log_prob: Tensor | None = None, probabilities: Tensor | None = None) -> Weights:
@@ -271,12 +274,13 @@ class Weights(Copied):
             index = int(index)
         log_prob = None if self.log_prob is None else self.log_prob[:, index]
         drawn_from = None if self.drawn_from is None else self.drawn_from.heads(index)
-        return Weights(self.source.heads(index), log_prob, drawn_from)
+        return Weights(self.source.heads(index), log_prob, drawn_from, self.start)
 
     def mean_heads(self) -> Weights:
         """Return the handle ``(B, L, S)`` of the mean over heads."""
         self._need_heads("mean_heads")
-        return Weights(MeanHeads(self.source), None, None if self.drawn_from is None else MeanHeads(self.drawn_from))
+        drawn_from = None if self.drawn_from is None else MeanHeads(self.drawn_from)
+        return Weights(MeanHeads(self.source), None, drawn_from, self.start)
 
     def check_unchanged(self) -> None:
         """Raise `StaleWeightsError` if a tensor that the weights are computed from was changed in place."""

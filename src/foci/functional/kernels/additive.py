@@ -34,7 +34,7 @@ from foci.errors import ShapeError
 from foci.functional.kernels.kernel import ADDRESS, COUNT, SIZE, Kernel, run, threads
 from foci.functional.kernels.operators import Grads, Operator, compiled_or_plain, register
 from foci.functional.kernels.self_check import agrees, numbers_for
-from foci.tracing import is_traced, is_watched, known_true
+from foci.tracing import is_traced, is_watched
 
 SMALL = 1 << 12
 """Entries below which the plain form is the fastest."""
@@ -76,6 +76,8 @@ def additive_scores(
         on_cpu = query.device.type == "cpu"
         scores = _SCORES.traced(query, key, vector, key_exp) if on_cpu else _plain(query, key, vector)
     elif _is_small(query, key, vector, sizes, key_sizes) or is_watched(query, key, vector):
+        if len(sizes) == len(key_sizes) and sizes[-2] == 1:  # a step: the sums need no axis of their own
+            return ((query + key).tanh_() @ vector).unsqueeze(-2)
         return _plain(query, key, vector)
     else:
         scores = _SCORES(query, key, vector, key_exp)
@@ -110,14 +112,9 @@ def _is_small(query: Tensor, key: Tensor, vector: Tensor, sizes: torch.Size, key
 
 
 def _plain(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
-    if query.dim() == key.dim() and known_true(query.shape[-2] == 1):  # a step: the sums need no axis of their own
-        return (_tanh(query + key) @ vector).unsqueeze(-2)
-    return _tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ vector
-
-
-def _tanh(sums: Tensor) -> Tensor:
+    sums = query.unsqueeze(-2) + key.unsqueeze(-3)
     # In their own memory, but for exported programs, whose decompositions allow no change in place.
-    return sums.tanh() if is_traced() else sums.tanh_()
+    return (sums.tanh() if is_traced() else sums.tanh_()) @ vector
 
 
 # --- one forward and one backward over all paths; both give tensors of their arguments' dtypes

@@ -1,17 +1,33 @@
-"""Multi-head attention: several attentions in parallel, each with its own projections.
+"""Multi-head attention: several attentions in parallel, each with its own projections, and with the options of models
+of today: rotary and relative positions, grouped keys, norms, caps, sinks, gates and windows.
 
     head_h = softmax(Q_h K_hᵀ / sqrt(K)) V_h,   Q_h = query W_h^Q,  K_h = key W_h^K,  V_h = value W_h^V
     output = [head_1; …; head_H] W^O
+    options, with s_ij the score of query i and key j:
+      num_key_heads     K_g and V_g of a group of heads instead of K_h and V_h
+      qk_norm           γ ∘ q / rms(q) for each q of Q_h, and so for K_h
+      rotary            Q_h and K_h turned by position · base^(−2d/K), the features in pairs d
+      alibi, relative   s_ij + a bias by the distance j − i
+      score_cap         c · tanh(s_ij / c)
+      window, causal    s_ij = −∞ out of reach
+      focus             s_ij = −∞ where it closes, or s_ij + its bias
+      sink              exp(s_ij) / (exp(b_h) + Σ_j exp(s_ij))
+      gate              head_h ∘ σ(query W_h^G)
+      after             after(query, output) instead of the output
 
 Paper: Attention Is All You Need (Vaswani et al., 2017), section 3.2.2, arXiv:1706.03762; grouped heads: GQA (Ainslie et
-    al., 2023), section 2.2, arXiv:2305.13245; rotary: RoFormer (Su et al., 2021), eq. 34, arXiv:2104.09864; ALiBi:
-    Train Short, Test Long (Press et al., 2022), section 3, arXiv:2108.12409; norms of query and key: Scaling Vision
-    Transformers to 22 Billion Parameters (Dehghani et al., 2023), section 2, arXiv:2302.05442; cap of the scores: Gemma
-    2 (2024), section 2, arXiv:2408.00118; sink: Efficient Streaming Language Models with Attention Sinks (Xiao et al.,
-    2023), section 3.3, arXiv:2309.17453; gate: Gated Attention for Large Language Models (Qiu et al., 2025), section
-    2.2, arXiv:2505.06708
+    al., 2023), section 2.2, arXiv:2305.13245; rotary: RoFormer (Su et al., 2021), eq. 34, arXiv:2104.09864, and for
+    longer texts YaRN (Peng et al., 2024), section 3, arXiv:2309.00071; ALiBi: Train Short, Test Long (Press et al.,
+    2022), section 3, arXiv:2108.12409; relative: T5 (Raffel et al., 2020), section 2.1, arXiv:1910.10683, Shaw et al.
+    (2018), eqs. 3-4, arXiv:1803.02155, and Transformer-XL (Dai et al., 2019), section 3.3, arXiv:1901.02860; norms of
+    query and key: Scaling Vision Transformers to 22 Billion Parameters (Dehghani et al., 2023), section 2,
+    arXiv:2302.05442; cap of the scores: Gemma 2 (2024), section 2, arXiv:2408.00118; window: Longformer (Beltagy,
+    Peters, Cohan, 2020), section 3.1, arXiv:2004.05150; sink: Efficient Streaming Language Models with Attention Sinks
+    (Xiao et al., 2023), section 3.3, arXiv:2309.17453; gate: Gated Attention for Large Language Models (Qiu et al.,
+    2025), section 2.2, arXiv:2505.06708
 Names: H = num_heads, K = head_dim (d_k in the paper), W_h^Q = query_layer, W_h^K = key_layer,
-    W_h^V = value_layer, W^O = output_layer
+    W_h^V = value_layer, W^O = output_layer, γ = the gain of query_norm and key_norm, c = score_cap, b_h = sink,
+    W_h^G = gate_layer
 Complexity: O(L · S · D) and four projections O((L + S) · D²)
 Differs: projections have a bias unless bias=False, as in torch; the paper writes none. The norms of
     query and key have a gain only with qk_norm="rms" or "layer".
@@ -20,6 +36,7 @@ Differs: projections have a bias unless bias=False, as in torch; the paper write
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 import torch
@@ -174,7 +191,7 @@ class MultiHeadAttention(nn.Module):
         check_sizes("MultiHeadAttention", key_dim=key_dim, value_dim=value_dim, head_dim=head_dim)
         check_positive("MultiHeadAttention", scale=scale, score_cap=score_cap, norm_epsilon=norm_epsilon)
         check_share("MultiHeadAttention", dropout=dropout)
-        check_window("MultiHeadAttention", window)
+        check_window("MultiHeadAttention", window, lowest=None)
         check_flags("MultiHeadAttention", causal=causal, alibi=alibi, keep_weights=keep_weights, bias=bias)
         check_flags("MultiHeadAttention", output_bias=output_bias)
         normalize = settled(normalize, NORMALIZER_ALIASES)
@@ -360,6 +377,8 @@ class MultiHeadAttention(nn.Module):
             projected, key, mask, bias, window, slots=slots, distance=distance, cached=cached
         )
         read = self._read_heads(projected, key, value, mask, window, bias, reach)
+        if isinstance(state, SlidingCache):
+            read = read._replace(weights=replace(read.weights, start=state.length - key.shape[2]))
         return self._join(read, query, mask)._replace(state=state)
 
     def read_at(
