@@ -214,19 +214,19 @@ MUTANTS = {
     ),
     "short: dropout lost": Mutant("attend_dots", "F.dropout(_1, _2)", "_1", f"{DROPPED}[short-scaled_dot/dropout]"),
     "short: grouped values in the wrong order": Mutant(
-        "attend_dots",
+        "functional.attend._repeated",
         "_1.repeat_interleave(_2, dim=1)",
         "_1.repeat(1, _2, 1, 1)",
         f"{DEFINED}[multi_head/grouped-none-short]",
     ),
     "keep_weights: grouped values in the wrong order": Mutant(
-        "attend_dots",
+        "functional.attend._repeated",
         "_1.repeat_interleave(_2, dim=1)",
         "_1.repeat(1, _2, 1, 1)",
         f"{DEFINED}[multi_head/grouped_keep_weights-none-fused]",
     ),
     "attend_scores: dropout lost": Mutant(
-        "attend_scores", "F.dropout(_1, _2)", "_1", f"{DROPPED}[fused-additive/dropout]"
+        "attend._read_with", "F.dropout(_1, _2)", "_1", f"{DROPPED}[fused-additive/dropout]"
     ),
     "plain scores: sharpening lost": Mutant(
         "Reading.compare", "_1 * self.sharpening", "_1", f"{DEFINED}[additive/sharpening-none-fused]"
@@ -351,7 +351,7 @@ MUTANTS = {
         f"{CONTRACT}/test_changed_in_place.py::test_the_error_names_what_was_changed",
     ),
     "pool: mask dropped": Mutant(
-        "AttentionPool.forward",
+        "mechanisms.pool.pool._pool",
         "masked_softmax(_1, _2)",
         "masked_softmax(_1)",
         f"{CONTRACT}/test_other_families.py::test_pool_weights_are_shares[pool]",

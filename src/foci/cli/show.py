@@ -79,7 +79,7 @@ _FLAGS = [
 _WHAT = argument("what", "A run's folder and inputs; or a saved trace; or, with --hf, texts alone.", many=True)
 _EPILOGUE = (
     "`foci show RUN --help` also lists the options of the run's task, such as --beam-size, and `foci show --hf MODEL "
-    "--help` how such a model is read: --generate, --temperature, --chat, …."
+    "--help` how such a model is read: --generate, --temperature, --chat, --image, …."
 )
 
 

@@ -12,10 +12,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from foci.errors import DataError, MissingPackageError
+from foci.errors import ConfigError, DataError, MissingPackageError
 from foci.huggingface.options import ReadOptions
 
-_UNUSED = ("pooler", "lm_head", "score", "classifier")
+_SAYS = "lm_head"
+"""Weights that tokens are generated with."""
+_UNUSED = ("pooler", _SAYS, "score", "classifier")
 """Weights that attention does not depend on: a folder may lack them."""
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.spm")
 """The files of which any tokenizer has at least one."""
@@ -36,6 +38,7 @@ class Loaded:
 
     model: Any
     tokenizer: Any
+    processor: Any = None  # of text and images together
 
     @property
     def answers(self) -> bool:
@@ -44,9 +47,11 @@ class Loaded:
 
     @property
     def is_causal(self) -> bool:
-        """Whether each token reads those before it alone."""
-        return bool(getattr(self.model.config, "is_decoder", False)) or any(
-            getattr(module, "is_causal", False) for module in self.model.modules()
+        """Whether it goes on with a text; most of these read only what is before a token."""
+        return (
+            self.processor is not None
+            or bool(getattr(self.model.config, "is_decoder", False))
+            or any(getattr(module, "is_causal", False) for module in self.model.modules())
         )
 
     @property
@@ -72,20 +77,28 @@ def load(name: str | Path, options: ReadOptions, *, for_score: bool = False) -> 
         raise DataError(f"{name}: has no tokenizer. Save it there too: tokenizer.save_pretrained(folder).")
     config = _part(library.AutoConfig, folder)
     tokenizer = _part(library.AutoTokenizer, folder)
+    reads_images = type(config) in library.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    if options.image and not reads_images:
+        raise ConfigError(f"{name}: {config.model_type} reads no images with its text. Leave image out.")
+    processor = _part(library.AutoProcessor, folder) if options.image else None
     kind = library.AutoModel if options.generate is None else library.AutoModelForCausalLM
     if for_score and options.generate is None:
         saved = (config.architectures or [""])[0]
         kind = getattr(library, next((auto for end, auto in _HEADS.items() if saved.endswith(end)), "AutoModel"))
     kind = library.AutoModelForSeq2SeqLM if config.is_encoder_decoder else kind
+    if reads_images and (options.image or options.generate is not None):
+        kind = library.AutoModelForImageTextToText
     model, found = _part(kind, folder, output_loading_info=True)
-    missing = sorted(key for key in found["missing_keys"] if not any(part in key for part in _UNUSED))
+    says = options.generate is not None or config.is_encoder_decoder
+    unused = [part for part in _UNUSED if not (says and part == _SAYS)]
+    missing = sorted(key for key in found["missing_keys"] if not any(part in key for part in unused))
     if missing:
         print(
             f"foci: {name} lacks {len(missing)} weights of the model, such as {missing[0]}: they are random, and "
             "what is shown means little.",
             file=sys.stderr,
         )
-    return Loaded(model.eval(), tokenizer)
+    return Loaded(model.eval(), tokenizer, processor)
 
 
 def _folder(name: str) -> Path:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from foci.errors import DataError
 from foci.huggingface.loading import Loaded
 from foci.recording import Recording
 
@@ -25,11 +28,23 @@ def kind_of(loaded: Loaded, path: str) -> str:
     return "decoder.{}.cross" if any(word in path for word in _CROSS) else "decoder.{}.self"
 
 
+def of_sequence(loaded: Loaded, paths: Iterable[str]) -> list[str]:
+    """Return the paths of what is shown: of a model that reads images too, without the encoder that sees them."""
+    if loaded.processor is None:
+        return list(paths)
+    language = loaded.model.get_decoder()
+    inside = next((f"{place}." for place, module in loaded.model.named_modules() if module is language), "")
+    found = [path for path in paths if path.startswith(inside) and not any(word in path for word in _CROSS)]
+    if not found:
+        raise DataError("of this model nothing can be shown: its text and its images are not one sequence.")
+    return found
+
+
 def named(loaded: Loaded, tape: Recording) -> dict[str, str]:
     """Return the keys of a tape of one pass by the names of the attentions."""
     counts = dict.fromkeys(AXES, 0)
     found = {}
-    for key in tape:
+    for key in of_sequence(loaded, tape):
         kind = kind_of(loaded, key)
         found[kind.format(counts[kind])] = key
         counts[kind] += 1

@@ -7,7 +7,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Le
 
 from foci.errors import ConfigError
-from foci.settings import settings
+from foci.settings import Texts, settings
 
 
 @settings
@@ -27,6 +27,9 @@ class ReadOptions:
     """Sample among the fewest tokens whose probabilities add up to this; needs a temperature."""
     seed: Annotated[int, Ge(0)] | None = None
     """Seed of the sampling; needs a temperature. Default: 0."""
+    image: Texts = ()
+    """An image that the model reads with the text, for models that read both; several times for several. They stand
+    before the text, where it does not place them."""
     chat: bool = False
     """Put the text into the chat template of the model's tokenizer, as what the user says."""
     system: str | None = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +23,9 @@ from torch import Tensor
 
 from foci.errors import ConfigError, DataError
 from foci.huggingface.explained import COMPUTED, SCORED, explained
+from foci.huggingface.images import encoded_with_images, mixed_axis, opened
 from foci.huggingface.loading import Loaded, load
-from foci.huggingface.names import AXES, kind_of, named
+from foci.huggingface.names import AXES, kind_of, named, of_sequence
 from foci.huggingface.options import ReadOptions
 from foci.huggingface.steps import generate, layers_of, steps_together
 from foci.huggingface.tokens import Encoded, axis_of, encoded, in_chat
@@ -34,8 +36,8 @@ from foci.viz.head_answers import UNEDITED, Answer, answers_without_heads, with_
 from foci.viz.trace import Trace, TracedAttention
 from foci.weights import Weights
 
-_Steps = dict[str, tuple[Sequence[Weights], Sequence[int]]]
-"""An attention's name -> its calls, and of each the row of the batch that was kept."""
+_Steps = dict[str, Sequence[Weights]]
+"""An attention's name -> its calls."""
 
 
 def read(
@@ -60,6 +62,10 @@ def read(
     """
     options = options if isinstance(options, ReadOptions) else build(ReadOptions, options or {}, "read")
     loaded = load(name, options, for_score=relevance in SCORED)
+    if options.image and loaded.answers:
+        raise ConfigError(f"{name}: image has no effect on a model with encoder and decoder. Name one that reads both.")
+    if options.image and relevance in COMPUTED:
+        raise ConfigError(f"relevance {relevance!r} is computed of texts alone, not with images. Take rollout.")
     if options.generate is not None and not (loaded.answers or loaded.is_causal):
         raise ConfigError(f"{name}: generates nothing: each of its tokens reads all others. Leave generate out.")
     if options.generate is None and not loaded.answers:
@@ -86,8 +92,7 @@ def _answer(loaded: Loaded, text: str, options: ReadOptions) -> Answer:
 
 
 def _read(loaded: Loaded, text: str, options: ReadOptions, relevance: str | None = None) -> Trace:
-    asked = in_chat(loaded.tokenizer, text, options.system) if options.chat else text
-    prompt = encoded(loaded.tokenizer, asked, is_chat=options.chat)
+    prompt = _prompt(loaded, text, options)
     _check_length(loaded, prompt, 0 if loaded.answers else options.generate or 0)
     if relevance in COMPUTED:
         return explained(loaded, prompt, options, relevance, longest_answer(loaded.model, prompt.inputs))
@@ -97,6 +102,15 @@ def _read(loaded: Loaded, text: str, options: ReadOptions, relevance: str | None
         if options.generate is not None:
             return _continued(loaded, prompt, options)
         return _only_read(loaded, prompt, text)
+
+
+def _prompt(loaded: Loaded, text: str, options: ReadOptions) -> Encoded:
+    if not options.image:
+        asked = in_chat(loaded.tokenizer, text, options.system) if options.chat else text
+        return encoded(loaded.tokenizer, asked, is_chat=options.chat)
+    said = [*({"type": "image"} for _ in options.image), {"type": "text", "text": text}]
+    asked = in_chat(loaded.processor, said, options.system) if options.chat else text
+    return encoded_with_images(loaded, asked, opened(options.image), is_chat=options.chat)
 
 
 def _refuse_idle(options: ReadOptions) -> None:
@@ -118,57 +132,41 @@ def _check_length(loaded: Loaded, prompt: Encoded, more: int) -> None:
 
 
 def _only_read(loaded: Loaded, prompt: Encoded, text: str) -> Trace:
-    with record(loaded.model, detach=True) as tape:
+    with warnings.catch_warnings(), record(loaded.model, detach=True) as tape:
+        warnings.simplefilter("ignore")  # of an empty tape: that is an error below
         loaded.model(**prompt.inputs)
     handles = {name: tape[path] for name, path in named(loaded, _seen(tape)).items()}
-    axes = {"source": axis_of(loaded.tokenizer, prompt.inputs["input_ids"][0], "text", prompt)}
+    ids = prompt.inputs["input_ids"][0]
+    text_alone = axis_of(loaded.tokenizer, ids, "text", prompt)
+    axes = {"source": mixed_axis(loaded, ids, prompt) if prompt.images else text_alone}
     return _trace(loaded, handles, axes, dict.fromkeys(handles, ("source", "source")), text)
 
 
 def _continued(loaded: Loaded, prompt: Encoded, options: ReadOptions) -> Trace:
-    model = loaded.model
-    with record(model, detach=True) as tape:
-        made = generate(model, prompt.inputs, options, options.generate or 1)
-    # The last token was produced, but nothing was produced after it: what it reads takes one more pass.
-    with record(model, detach=True) as last:
-        model(**_longer(prompt.inputs, made.ids), use_cache=False)
-    axes = {"source": axis_of(loaded.tokenizer, made.ids, "prompt and answer", prompt)}
+    made = generate(loaded.model, prompt.inputs, options, options.generate or 1)
+    axes = {"source": mixed_axis(loaded, made.ids, prompt)}
     steps: _Steps = {}
-    for path in _seen(tape).paths:
-        for number, calls in enumerate(layers_of(tape.calls(path), made.passes)):
-            final = last[path, number]
-            calls = [*calls[: len(made.rows)], Weights.from_tensor(final.rows(slice(-1, None)))]
-            steps[f"decoder.{len(steps)}.self"] = (calls, [*made.rows, 0])
-    count = len(made.rows)
+    for path in of_sequence(loaded, _seen(made.tape).paths):
+        for calls in layers_of(made.tape.calls(path), made.passes):
+            steps[f"decoder.{len(steps)}.self"] = calls
+    count = len(made.ids) - prompt.inputs["input_ids"].shape[1]
     text = loaded.tokenizer.decode(made.ids, skip_special_tokens=True)
-    about = {"generated": f"{count} token{'s' * (count > 1)}"}
+    about = {"generated tokens": float(count)}
     return _of_steps(loaded, steps, axes, dict.fromkeys(steps, ("source", "source")), text, about)
-
-
-def _longer(inputs: Mapping[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
-    """Return the inputs with the ids of prompt and answer; what is said of each token goes on as with the last one."""
-    size, more = inputs["input_ids"].shape, len(ids) - inputs["input_ids"].shape[1]
-    longer = {
-        name: torch.cat([given, given[:, -1:].expand(-1, more)], dim=1) if given.shape == size else given
-        for name, given in inputs.items()
-    }
-    return {**longer, "input_ids": ids[None]}
 
 
 def _answered(loaded: Loaded, prompt: Encoded, options: ReadOptions) -> Trace:
     model, inputs = loaded.model, prompt.inputs
-    with record(model, detach=True) as tape:
-        made = generate(model, inputs, options, options.generate or longest_answer(model, inputs))
+    made = generate(model, inputs, options, options.generate or longest_answer(model, inputs))
     steps: _Steps = {}
     axes_of = {}
     counts = dict.fromkeys(AXES, 0)
-    for path in _seen(tape).paths:
+    for path in _seen(made.tape).paths:
         kind = kind_of(loaded, path)
-        of_encoder = kind.startswith("encoder")
-        for calls in layers_of(tape.calls(path), 1 if of_encoder else made.passes):
+        for calls in layers_of(made.tape.calls(path), 1 if kind.startswith("encoder") else made.passes):
             name = kind.format(counts[kind])
             counts[kind] += 1
-            steps[name], axes_of[name] = (calls, [0] if of_encoder else made.rows), AXES[kind]
+            steps[name], axes_of[name] = calls, AXES[kind]
     axes = {
         "source": axis_of(loaded.tokenizer, inputs["input_ids"][0], "source", prompt),
         "target": axis_of(loaded.tokenizer, made.ids[1:], "target"),
@@ -184,13 +182,13 @@ def _of_steps(
     axes: Mapping[str, Axis],
     axes_of: Mapping[str, tuple[str, str]],
     text: str,
-    metadata: Mapping[str, str] | None = None,
+    metadata: Mapping[str, str | float] | None = None,
 ) -> Trace:
     """Return the trace of steps, one layer after the other: the rows of all of them together would be too many."""
     trace = _trace(loaded, {}, axes, {}, text)
     attentions: dict[str, TracedAttention] = {}
-    for name, (calls, rows) in steps.items():
-        whole = steps_together(name, calls, rows, of_itself=name.endswith(".self"))
+    for name, calls in steps.items():
+        whole = steps_together(name, calls, of_itself=name.endswith(".self"))
         attentions |= Trace.from_handles({name: whole}, axes, {name: axes_of[name]}).attentions
     return replace(trace, attentions=attentions, metadata={**trace.metadata, **(metadata or {})})
 

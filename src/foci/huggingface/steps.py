@@ -1,7 +1,7 @@
-"""What was attended to while tokens were generated: the calls of each layer, put together row by row.
+"""Generating, and what was attended to meanwhile: the calls of each layer, put together row by row.
 
-With a cache, a layer is called once for the prompt and then once for each further token. Of several hypotheses each row
-is that of the hypothesis that won in the end.
+With a cache, a layer is called once for the prompt and then once for each further token. A beam search runs first; then
+the hypothesis that won is generated again, alone, and recorded.
 """
 
 from __future__ import annotations
@@ -14,40 +14,95 @@ import torch
 from torch import Tensor, nn
 
 from foci.huggingface.options import ReadOptions
+from foci.recording import Recording, record
 from foci.viz.given_weights import entry
 from foci.weights import Weights
 
+_NO_TOKEN = -1
+"""As the token that ends a text: none does."""
+
 
 class Generated(NamedTuple):
-    """What a search gave.
+    """What was generated.
 
     Attributes:
         ids: prompt and answer, or of a decoder its start and the answer, ``(P + N)``.
-        rows: of each step, the row of the batch whose scores gave the token that was kept.
+        tape: what was attended to.
         passes: how often the model was called.
     """
 
     ids: Tensor
-    rows: list[int]
+    tape: Recording
     passes: int
 
 
+class _Forced:
+    """A processor of scores that leaves one token at each place: that of a text which is known."""
+
+    def __init__(self, ids: Tensor) -> None:
+        self.ids = ids
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        place = input_ids.shape[1]
+        if place >= len(self.ids):
+            return scores
+        only = torch.full_like(scores, float("-inf"))
+        only[:, self.ids[place]] = 0.0
+        return only
+
+
+class _OneMore:
+    """Stops one token after the last: the model has then read the last one too.
+
+    Args:
+        size: of the whole text.
+        begin: of the answer.
+        ends: tokens that end it earlier.
+    """
+
+    def __init__(self, size: int, begin: int, ends: Sequence[int]) -> None:
+        self.size, self.begin, self.ends = size, begin, ends
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        count = input_ids.shape[1]
+        ended = count - 2 >= self.begin and int(input_ids[0, -2]) in self.ends
+        return torch.full((len(input_ids),), count > self.size or ended, device=input_ids.device)
+
+
 def generate(model: Any, inputs: dict[str, Tensor], options: ReadOptions, most: int) -> Generated:
-    """Generate at most this many tokens; without a temperature or beams, the likeliest ones."""
+    """Generate at most this many tokens; without a temperature or beams, the likeliest ones.
+
+    A decoder alone reads its last token too, so that there is a row for each token; one that has an encoder has a row
+    for each token that it produced.
+    """
     settings: dict[str, Any] = {"max_new_tokens": most, "do_sample": options.temperature is not None, "use_cache": True}
     if options.temperature is not None:  # the model's own file may have a top_k that nobody asked for
         settings |= {"temperature": options.temperature, "top_k": options.top_k or 0, "top_p": options.top_p}
-        settings |= {"num_beams": 1}
-    if options.beam_size is not None:
-        settings["num_beams"] = options.beam_size
-    with torch.random.fork_rng(devices=[]), _counted(model) as count:
+    beams = options.beam_size or (1 if options.temperature is not None else model.generation_config.num_beams or 1)
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed or 0)
-        found = model.generate(**inputs, **settings, return_dict_in_generate=True, output_scores=True)
-    beams = getattr(found, "beam_indices", None)
-    steps = len(found.scores)
-    rows = [0] * steps if beams is None else [int(row) for row in beams[0].tolist() if row >= 0]
-    first = found.sequences.shape[1] - (steps if beams is None else beams.shape[1])
-    return Generated(found.sequences[0, : first + len(rows)], rows, count())
+        if beams > 1:
+            won = model.generate(**inputs, **settings, num_beams=beams)[0]
+            settings["logits_processor"] = [_Forced(won)]
+            settings["max_new_tokens"] = most = len(won) - _start(model, inputs)
+        alone = not model.config.is_encoder_decoder
+        if alone:
+            settings |= {"max_new_tokens": most + 1, "eos_token_id": _NO_TOKEN, "pad_token_id": 0}
+            begin = inputs["input_ids"].shape[1]
+            settings["stopping_criteria"] = [_OneMore(begin + most, begin, _ends(model))]
+        with record(model, detach=True) as tape, _counted(model) as count:
+            ids = model.generate(**inputs, **settings, num_beams=1)[0]
+    return Generated(ids[:-1] if alone else ids, tape, count())
+
+
+def _start(model: Any, inputs: dict[str, Tensor]) -> int:
+    """Return how many tokens there are before the first that is generated."""
+    return 1 if model.config.is_encoder_decoder else int(inputs["input_ids"].shape[1])
+
+
+def _ends(model: Any) -> list[int]:
+    ends = model.generation_config.eos_token_id
+    return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
 
 
 @contextmanager
@@ -77,21 +132,20 @@ def layers_of(calls: Sequence[Weights], passes: int) -> list[list[Weights]]:
     return [list(calls[layer::layers]) for layer in range(layers)]
 
 
-def steps_together(name: str, calls: Sequence[Weights], rows: Sequence[int], *, of_itself: bool) -> Weights:
+def steps_together(name: str, calls: Sequence[Weights], *, of_itself: bool) -> Weights:
     """Return the calls of a layer as one attention, ``(1, H, L, S)``, a row for each position that was read.
 
     Args:
         name: of the attention, for messages.
         calls: of the layer, one a step.
-        rows: of each step, the row of the batch that was kept.
         of_itself: whether the text reads itself. A cache may keep the last positions alone: then the keys of a step
             end at its last row.
     """
     pieces: list[Tensor] = []
     end = 0
-    for step, (call, row) in enumerate(zip(calls, rows)):
+    for step, call in enumerate(calls):
         new = call.shape[-2] if step == 0 else 1  # a model without a cache computes all rows again
-        one = entry(name, call, row, {})
+        one = entry(name, call, 0, {})
         weights = one.rows(slice(call.shape[-2] - new, call.shape[-2])).detach()
         end += new
         if of_itself:

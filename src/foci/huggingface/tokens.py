@@ -13,11 +13,15 @@ from foci.viz.words import BEGINS, Word, words_of_labels, words_of_spans
 
 
 class Encoded(NamedTuple):
-    """What goes into a model: ids and mask, ``(1, L)``, and what text each token stands for, where that is known."""
+    """What goes into a model: ids and mask, ``(1, L)``, and what text each token stands for, where that is known.
+
+    Of a model that reads images too, there are these, and more inputs.
+    """
 
     inputs: dict[str, Tensor]
     text: str
     spans: list[tuple[int, int]] | None
+    images: Sequence[Any] = ()
 
 
 def encoded(tokenizer: Any, text: str, *, is_chat: bool = False) -> Encoded:
@@ -94,8 +98,8 @@ def labels_of(tokenizer: Any, ids: Tensor) -> list[str]:
     """Return tokens as readable text: ▁ at the start of a word, and bytes of incomplete characters as ⟨E7⟩."""
     labels = []
     for number, piece in zip(ids.tolist(), tokenizer.convert_ids_to_tokens(ids.tolist())):
-        if number in tokenizer.all_special_ids:
-            labels.append(piece)
+        if number in tokenizer.all_special_ids or piece is None:  # a model may have more ids than its tokenizer
+            labels.append(f"#{number}" if piece is None else piece)
             continue
         text = tokenizer.convert_tokens_to_string([piece])
         if "\N{REPLACEMENT CHARACTER}" in text:

@@ -6,6 +6,7 @@ import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ class Mark(NamedTuple):
     share: float
 
 
-KINDS = ("tokens", "regions", "frames", "document", "slots", "steps", "tags", "channels")
+KINDS = ("tokens", "regions", "frames", "document", "slots", "steps", "tags", "channels", "mixed")
 WORDED = ("tokens", "document")
 """Kinds of positions that are words or pieces of words."""
 _SPECIAL = ("<s>", "</s>", "<pad>", "<bos>", "<eos>", "<cls>", "<sep>", "<mask>", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
@@ -37,7 +38,7 @@ class Axis:
 
     Args:
         kind: what its positions are: tokens, regions (of an image), frames (of a recording), document (words in
-            sentences), slots (of a memory), steps, tags or channels (of a feature map).
+            sentences), slots (of a memory), steps, tags or channels (of a feature map); mixed: parts of several kinds.
         labels: a label for each position; plain text, never markup.
         title: what the axis is called, for example "source".
         image: for regions, what they are regions of: ``(height, width, 3)``, uint8.
@@ -52,6 +53,7 @@ class Axis:
         rate: samples per second of the sound.
         start: for frames, when the first of them begins, in seconds: of a segment of a longer recording.
         words: for tokens and documents, the words that their pieces form, in order. Default: as the labels tell.
+        parts: for a mixed axis, what it consists of, in order: text and images of one sequence.
         special: positions of special tokens, such as <s>. Default: those whose labels are usual for them.
 
     Example:
@@ -75,6 +77,7 @@ class Axis:
     start: float = 0.0
     words: tuple[Word, ...] | None = None
     special: tuple[int, ...] | None = None
+    parts: tuple[Axis, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -98,8 +101,22 @@ class Axis:
         return self.sentences or (len(self),)
 
     @property
+    def placed_parts(self) -> tuple[tuple[int, Axis], ...]:
+        """The parts of a mixed axis, each with the position where it begins; of any other the axis itself, at 0."""
+        parts = (self,) if self.parts is None else self.parts
+        return tuple(zip(accumulate((len(part) for part in parts), initial=0), parts))
+
+    @property
+    def word_positions(self) -> frozenset[int]:
+        """The positions that are words or pieces of words; others have places in a picture, a sound or a memory."""
+        worded = [range(start, start + len(part)) for start, part in self.placed_parts if part.kind in WORDED]
+        return frozenset(place for places in worded for place in places)
+
+    @property
     def special_tokens(self) -> tuple[int, ...]:
         """The positions of special tokens."""
+        if self.parts is not None:
+            return tuple(start + place for start, part in self.placed_parts for place in part.special_tokens)
         if self.special is not None or self.kind not in WORDED:
             return self.special or ()
         return tuple(place for place, label in enumerate(self.labels) if label in _SPECIAL)
@@ -107,6 +124,8 @@ class Axis:
     @property
     def joined_words(self) -> tuple[Word, ...]:
         """The words that the positions form, each sentence for itself; where there are none, each position is one."""
+        if self.parts is not None:
+            return tuple(word for part in self.parts for word in part.joined_words)
         if self.words is not None:
             return self.words
         if self.kind not in WORDED:
@@ -140,6 +159,17 @@ class Axis:
         down, across = grid
         labels = tuple(f"{row},{column}" for row in range(down) for column in range(across))
         return cls("regions", labels, title, image=np.asarray(image), grid=(down, across))
+
+    @classmethod
+    def from_parts(cls, parts: Sequence[Axis], title: str = "") -> Axis:
+        """One sequence of text and images, such as a vision-language model reads.
+
+        Example:
+            >>> image = Axis.from_image(np.zeros((4, 4, 3), np.uint8), (2, 2))
+            >>> Axis.from_parts([image, Axis.from_tokens(["a", "cat"])]).labels
+            ('0,0', '0,1', '1,0', '1,1', 'a', 'cat')
+        """
+        return cls("mixed", tuple(label for part in parts for label in part.labels), title, parts=tuple(parts))
 
     @classmethod
     def from_frames(
@@ -194,6 +224,11 @@ def _check_fields(axis: Axis) -> None:
         raise ShapeError(
             f"Axis: sound has shape {axis.sound.shape}, dtype {axis.sound.dtype} and rate {axis.rate}, expected "
             "samples of int16 in one axis, and their number per second."
+        )
+    if (axis.kind == "mixed") != (axis.parts is not None) or sum(map(len, axis.parts or ())) not in (0, count):
+        raise ShapeError(
+            f"Axis: parts has {sum(map(len, axis.parts or ()))} positions in all, but there are {count} labels of kind "
+            f"{axis.kind!r}. Make a mixed axis with Axis.from_parts."
         )
     if axis.words is not None and sum(word.pieces for word in axis.words) != count:
         pieces = sum(word.pieces for word in axis.words)

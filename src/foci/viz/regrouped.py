@@ -44,6 +44,8 @@ def join_words(trace: Trace) -> Trace:
 
 
 def _joined_axis(axis: Axis) -> Axis:
+    if axis.parts is not None:
+        return Axis.from_parts([_joined_axis(part) for part in axis.parts], axis.title)
     words = axis.joined_words
     if all(word.pieces == 1 for word in words) and axis.words is None and axis.kind not in WORDED:
         return axis
@@ -125,11 +127,11 @@ def hide(trace: Trace, *, special: bool, sinks: bool, tokens: Collection[str]) -
     metadata = {**trace.metadata, "hidden": ", ".join(dict.fromkeys(labels))}
     axes, kept = {}, {}
     for key, axis in trace.axes.items():
-        fixed = axis.kind not in WORDED
-        kept[key] = [place for place in range(len(axis)) if fixed or place not in places[key]]
+        left_out = places[key] & axis.word_positions
+        kept[key] = [place for place in range(len(axis)) if place not in left_out]
         if not kept[key]:
             raise ConfigError(f"Trace.hide: all positions of {key!r} would be hidden. Hide fewer.")
-        axes[key] = axis if len(kept[key]) == len(axis) else _without(axis, kept[key])
+        axes[key] = _without(axis, kept[key])
     attentions = {
         name: _hidden(one, kept[one.target], kept[one.source], places[one.source])
         for name, one in trace.attentions.items()
@@ -145,12 +147,12 @@ def hidden_places(trace: Trace, *, special: bool, sinks: bool, tokens: Collectio
             found[key] |= {*axis.special_tokens}
         if sinks:
             found[key] |= {*sinks_of(trace, key)}
-        if axis.kind in WORDED:
-            found[key] |= {place for place, label in enumerate(axis.labels) if {label, _plain(label)} & {*tokens}}
-    labels = {_plain(label) for axis in trace.axes.values() if axis.kind in WORDED for label in axis.labels}
+        labels = {place: axis.labels[place] for place in axis.word_positions}
+        found[key] |= {place for place, label in labels.items() if {label, _plain(label)} & {*tokens}}
+    known = {_plain(axis.labels[place]) for axis in trace.axes.values() for place in axis.word_positions}
     for token in tokens:
-        if _plain(token) not in labels:
-            raise unknown_name("token to hide", token, labels)
+        if _plain(token) not in known:
+            raise unknown_name("token to hide", token, known)
     return found
 
 
@@ -187,6 +189,14 @@ def sinks_of(trace: Trace, key: str) -> list[int]:
 
 def _without(axis: Axis, kept: Sequence[int]) -> Axis:
     """Return the axis with these positions alone."""
+    if axis.parts is not None:
+        inside = [
+            (part, [place - start for place in kept if start <= place < start + len(part)])
+            for start, part in axis.placed_parts
+        ]
+        return Axis.from_parts([_without(part, places) for part, places in inside if places], axis.title)
+    if len(kept) == len(axis):
+        return axis
     new = {place: number for number, place in enumerate(kept)}
     words = []
     start = 0
@@ -200,8 +210,8 @@ def _without(axis: Axis, kept: Sequence[int]) -> Axis:
         sentences = tuple(sum(place in new for place in range(*ends[k : k + 2])) for k in range(len(axis.sentences)))
     marks = None
     if axis.marks is not None:
-        inside = [(mark, [new[k] for k in range(mark.first, mark.last + 1) if k in new]) for mark in axis.marks]
-        marks = tuple(mark._replace(first=places[0], last=places[-1]) for mark, places in inside if places)
+        moved = [(mark, [new[k] for k in range(mark.first, mark.last + 1) if k in new]) for mark in axis.marks]
+        marks = tuple(mark._replace(first=places[0], last=places[-1]) for mark, places in moved if places)
     return replace(
         axis,
         labels=tuple(axis.labels[place] for place in kept),

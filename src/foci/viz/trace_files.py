@@ -35,10 +35,7 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
     tensors: dict[str, NDArray[Any]] = {}
     sides: dict[str, dict[str, Any]] = {}
     for key, axis in trace.axes.items():
-        sides[key] = {name: value for name in _PLAIN if (value := getattr(axis, name)) is not None}
-        for name in _PICTURES:
-            if getattr(axis, name) is not None:
-                tensors[f"axes.{key}.{name}"] = np.ascontiguousarray(getattr(axis, name))
+        sides[key] = _fields(axis, f"axes.{key}", tensors)
     entries: list[dict[str, Any]] = []
     for number, attention in enumerate(trace.attentions.values()):
         entries.append({"name": attention.name, "source": attention.source, "target": attention.target})
@@ -110,11 +107,7 @@ def load(path: str | os.PathLike[str]) -> Trace:
 
 
 def _assemble(text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Trace:
-    axes = {}
-    for key, side in text["axes"].items():
-        fields: dict[str, Any] = {name: tensors.get(f"axes.{key}.{name}") for name in _PICTURES}
-        fields |= {name: tuple(value) if isinstance(value, list) else value for name, value in side.items()}
-        axes[key] = Axis(**fields)
+    axes = {key: _axis(side, f"axes.{key}", tensors) for key, side in text["axes"].items()}
     attentions = {}
     for number, entry in enumerate(text["attentions"]):
         weights: NDArray[np.float32] | TopWeights
@@ -139,6 +132,27 @@ def _assemble(text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Trace:
             tensors.get(f"attention.{number}.hidden"),
         )
     return Trace(axes, attentions, text["text"], text["metadata"], text.get("probe"))
+
+
+def _fields(axis: Axis, name: str, tensors: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return what JSON holds of an axis, and add its pictures and sounds to the tensors."""
+    fields: dict[str, Any] = {field: value for field in _PLAIN if (value := getattr(axis, field)) is not None}
+    for field in _PICTURES:
+        if getattr(axis, field) is not None:
+            tensors[f"{name}.{field}"] = np.ascontiguousarray(getattr(axis, field))
+    if axis.parts is not None:
+        fields["parts"] = [_fields(part, f"{name}.parts.{number}", tensors) for number, part in enumerate(axis.parts)]
+    return fields
+
+
+def _axis(side: dict[str, Any], name: str, tensors: dict[str, NDArray[Any]]) -> Axis:
+    fields: dict[str, Any] = {field: tensors.get(f"{name}.{field}") for field in _PICTURES}
+    fields |= {field: tuple(value) if isinstance(value, list) else value for field, value in side.items()}
+    if "parts" in side:
+        fields["parts"] = tuple(
+            _axis(part, f"{name}.parts.{number}", tensors) for number, part in enumerate(side["parts"])
+        )
+    return Axis(**fields)
 
 
 def _paths(path: str | os.PathLike[str]) -> tuple[Path, Path]:

@@ -32,6 +32,13 @@ def switch(one, name, on=True):
     one.settle()
 
 
+def turn(one, head):
+    """Choose a head, or the mean of all."""
+    one.page.wait_for_selector("html[data-lens]")
+    one.page.select_option("#head", str(head))
+    one.page.wait_for_selector(f"html[data-ready*='/{head}/']")
+
+
 def numbers(one):
     rows = list(csv.reader(io.StringIO(one.saved("csv").decode("utf-8-sig"))))
     return rows[0][1:], np.array([[float(cell) for cell in row[1:]] for row in rows[1:]])
@@ -51,9 +58,7 @@ def test_the_switches_show_what_python_shows(head, open_page):
     trace = made()
     one = open_page(trace)
     one.page.wait_for_selector("html[data-lens]")
-    if head is not None:
-        one.page.select_option("#head", str(head))
-        one.page.wait_for_selector(f"html[data-ready*='/{head}/']")
+    turn(one, -1 if head is None else head)
     switch(one, "words")
     check(one, trace.join_words(), head)
     switch(one, "special")
@@ -109,7 +114,7 @@ def test_switches_without_effect_are_not_shown(open_page):
 def test_what_was_hidden_before_is_said(open_page):
     trace = made().hide(special=True)
     one = open_page(trace)
-    one.page.wait_for_selector("html[data-lens]")
+    turn(one, -1)
     last = one.page.inner_text("#attention-name").split(" · ")[-1]
     assert last.endswith("of the weight hidden")
     switch(one, "words")
@@ -122,6 +127,7 @@ def test_a_document_and_the_largest_weights(open_page):
     axis = Axis.from_document([["<s>", "▁un", "able"], ["▁cat", "s", "▁run"]])
     trace = Trace.from_arrays(weights, axis, ["a", "b", "c"], budget=35)
     one = open_page(trace)
+    turn(one, -1)
     switch(one, "words")
     switch(one, "special")
     assert one.page.locator(".sentence").count() == 2

@@ -44,7 +44,7 @@ from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 from foci.viz.views import load, views_of
 
 _SCRIPTS = (
-    *("common", "colors", "numbers", "lens", "pictures", "roles", "side", "text", "drawn", "scrolled"),
+    *("common", "colors", "numbers", "lens", "pictures", "roles", "side", "text", "drawn", "mixed", "scrolled"),
     *("views/words", "views/heat", "views/links", "views/layers", "views/heads", "views/compare"),
     *("svg", "saving", "address", "printing"),
 )
@@ -197,6 +197,11 @@ def _describe_axis(axis: Axis, key: str, blocks: list[str]) -> dict[str, Any]:
     if axis.image is not None:
         image = _smaller(axis.image)
         described["image"] = {"height": image.shape[0], "width": image.shape[1], "block": _pack(blocks, image)}
+    if axis.parts is not None:
+        described["parts"] = [
+            {**_describe_axis(part, "", blocks), "begin": start, "end": start + len(part)}
+            for start, part in axis.placed_parts
+        ]
     if axis.spectrogram is not None:
         sound = axis.spectrogram - axis.spectrogram.min()
         shades = np.rint(sound * (255 / max(float(sound.max()), 1e-12))).astype(np.uint8)

@@ -20,6 +20,7 @@ from foci.viz.colors import code
 from foci.viz.figure import canvas
 from foci.viz.figure.measured_text import wrapped
 from foci.viz.labels import cut, shown, width
+from foci.viz.pictured import of_picture
 from foci.viz.regions import smooth
 from foci.viz.selection import Selection
 from foci.viz.terminal.sheet import sheet_of, with_notes
@@ -46,8 +47,9 @@ _GAP = 2
 
 def fits(selection: Selection) -> bool:
     """What is read are regions of an image that is there; a terminal needs their grid alone."""
-    needed = selection.source.image if selection.form == "figure" else selection.source.grid
-    return selection.source.kind == "regions" and needed is not None
+    source = of_picture(selection).source
+    needed = source.image if selection.form == "figure" else source.grid
+    return source.kind == "regions" and needed is not None
 
 
 def figure(
@@ -60,13 +62,13 @@ def figure(
     """The image, and for each word what it looked at."""
     from matplotlib.cm import ScalarMappable
 
-    selection = Selection(trace, name, head)
+    selection = of_picture(Selection(trace, name, head))
     attention, source, target = selection.attention, selection.source, selection.target
     if source.image is None or source.grid is None:
         raise ConfigError(
             f"plot: {attention.source!r} has no image and grid; make it with Axis.from_image(image, grid)."
         )
-    weights = style.scaled(attention.dense(head))
+    weights = style.scaled(attention.dense(selection.head))
     chosen = list(range(min(len(target), _MOST)) if words is None else words)
     for word in chosen:
         if not 0 <= word < len(target):
@@ -113,6 +115,7 @@ def figure(
 
 def terminal(selection: Selection) -> list[str]:
     """The maps of all rows, beside each other as far as there is room."""
+    selection = of_picture(selection)
     source, (columns, colors) = selection.source, (selection.screen.columns, selection.screen.colors)
     if source.grid is None:
         key = selection.attention.source

@@ -38,10 +38,16 @@ const enlarged = () => clamp(innerWidth / 1700, 1, 1.5);
 const among = () => state.attention.source === state.attention.target;
 
 /** Whether one panel shows who reads and what is read. */
-const joined = () => among() && axisOf("target").labels.length <= LONG;
+const joined = () => among() && (axisOf("target").labels.length <= LONG || Boolean(axisOf("target").parts));
 
 function axisOf(side, attention = state.attention) {
   return trace.axes[attention[side]];
+}
+
+/** A position of a mixed axis, as its part has it: {axis, index}; of any other axis as it is. */
+function partAt(axis, index) {
+  const part = axis.parts?.find((each) => index < each.end);
+  return part ? { axis: part, index: index - part.begin } : { axis, index };
 }
 
 function titleOf(side, attention = state.attention) {
@@ -81,17 +87,17 @@ function textOf(axis, index) {
   return OWN_LABELS.includes(axis.title) ? named(text) : text;
 }
 
-function labelOf(side, index, attention = state.attention) {
-  const axis = axisOf(side, attention);
+function labelOf(side, place, attention = state.attention) {
+  const { axis, index } = partAt(axisOf(side, attention), place);
   if (axis.kind === "regions" && axis.grid) return `${Math.floor(index / axis.grid[1]) + 1}, ${(index % axis.grid[1]) + 1}`;
   if (axis.kind === "frames" && axis.seconds) return say("seconds", (axis.start + index * axis.seconds).toFixed(2));
   return textOf(axis, index);
 }
 
 /** A label that says what it is also where it stands alone. */
-function nameOf(side, index) {
-  const { kind, grid } = axisOf(side);
-  const label = labelOf(side, index);
+function nameOf(side, place) {
+  const { axis: { kind, grid }, index } = partAt(axisOf(side), place);
+  const label = labelOf(side, place);
   if (kind === "regions" && grid) return say("region", Math.floor(index / grid[1]) + 1, (index % grid[1]) + 1);
   return /^\d+$/.test(label) && say("numbered")[kind] ? say("numbered")[kind](label) : label;
 }

@@ -2,17 +2,18 @@
 
 /** One canvas that takes the focus, with an arrow for each way. */
 class DrawnPanel {
-  constructor(side, label) {
+  constructor(side, label, axis = axisOf(side)) {
     this.side = side;
-    this.axis = axisOf(side);
+    this.axis = axis;
+    const begin = axis.begin ?? 0;
     this.values = null;
     this.marked = null;
     this.tone = "read";
     this.canvas = make("canvas", { class: "drawing", tabindex: "0", role: "application", "aria-label": label });
-    this.element = make("section", { class: "panel" }, panelHeading(side), this.canvas);
+    this.element = make("section", { class: "panel" }, axis.begin === undefined ? panelHeading(side) : partHeading(axis), this.canvas);
     const at = (how) => (event) => {
       const index = this.find(event.offsetX, event.offsetY);
-      if (index !== null) pointFrom(side, index, how);
+      if (index !== null) pointFrom(side, begin + index, how);
     };
     this.canvas.addEventListener("pointermove", at("hover"));
     this.canvas.addEventListener("click", at("click"));
@@ -22,7 +23,7 @@ class DrawnPanel {
       else if (to === undefined) return;
       else {
         letGo();
-        pointFrom(side, clamp(to, 0, this.axis.labels.length - 1), "focus");
+        pointFrom(side, begin + clamp(to, 0, this.axis.labels.length - 1), "focus");
       }
       event.preventDefault();
     });
@@ -33,7 +34,7 @@ class DrawnPanel {
     const most = (lines) => lines[0].map((_, index) => Math.max(...lines.map((line) => line[index])));
     this.values = byHead ? most(byHead) : (reads ?? readBy);
     this.tone = reads || byHead ? "read" : "readby";
-    this.full = this.values && fullOf(this.values);
+    this.full = this.values && (this.axis.begin === undefined ? fullOf(this.values) : largest(this.values));
     this.draw();
   }
 
@@ -46,8 +47,8 @@ class DrawnPanel {
 }
 
 class PicturePanel extends DrawnPanel {
-  constructor(side) {
-    super(side, say("pictureLabel", titleOf(side)));
+  constructor(side, axis = axisOf(side)) {
+    super(side, say("pictureLabel", named(axis.title)), axis);
   }
 
   measure() {
@@ -190,6 +191,7 @@ class SoundPanel extends DrawnPanel {
 
 function panelOf(side) {
   const axis = axisOf(side);
+  if (axis.parts) return new MixedPanel(side);
   if (axis.kind === "regions" && axis.grid) return new PicturePanel(side);
   if (axis.kind === "frames" || axis.kind === "channels") return new SoundPanel(side);
   return new TextPanel(side);

@@ -9,7 +9,7 @@ const LANGUAGES = {
     other: "中文", dark: "Dark", light: "Light", toDark: "Switch to dark colors", toLight: "Switch to light colors",
     toOther: "Show this page in Chinese", views: "Views", details: "Details", files: "Save what is seen", saveAs: (kind) => `Save as ${kind}`,
     words: "Words", heat: "Heat map", links: "Links", layers: "Layers", heads: "Heads", compare: "Compare",
-    kinds: { regions: "Picture", frames: "Sound", document: "Document", slots: "Memory", channels: "Channels" },
+    kinds: { regions: "Picture", frames: "Sound", document: "Document", slots: "Memory", channels: "Channels", mixed: "Text and picture" },
     attention: "Attention", layer: "Layer", head: "Head", mean: "mean of all", headNumber: (n) => `head ${n}`,
     extras: {
       rollout: "rollout", gradient: "attention × gradient", weight: "as applied", chefer: "relevance (Chefer)",
@@ -29,6 +29,7 @@ const LANGUAGES = {
       ...each([["reads", "read", "read", "read", ""], ["writes", "write", "wrote", "written", " to"]], (does, act, did, done, to) => ({
         between: (who, whom) => `${who} ${does}${to} ${whom}`, among: (who) => `${who} ${does}${to} itself`,
         did: `It ${did}${to}`, was: `It was ${done} by`, didOf: (word) => `“${word}” ${did}${to}`, wasOf: (word) => `“${word}” was ${done} by`,
+        shareOfPart: (share) => `${share} of what it ${does}${to}`,
         who: (who) => `${who} ${does}`, whom: (whom) => `${whom} is ${done}`, nothing: `${does} nothing`,
         axes: (down, across, swapped) => (swapped ? `Columns (${across}) ${act}${to} rows (${down})` : `Rows (${down}) ${act}${to} columns (${across})`),
         everywhere: (word) => `What “${word}” ${does}${to}`,
@@ -37,6 +38,7 @@ const LANGUAGES = {
       })),
       tags: {
         between: (who, whom) => `${who}, ${whom}`, among: (who) => who,
+        shareOfPart: (share) => share,
         did: "Its tags", was: "Where it stands", didOf: (word) => `“${word}”`, wasOf: (word) => `“${word}”`,
         who: (who) => who, whom: (whom) => whom, nothing: "has no tag",
         axes: (down, across) => `Rows: ${down}, columns: ${across}`, everywhere: (word) => `The tags of “${word}”`,
@@ -68,7 +70,7 @@ const LANGUAGES = {
     other: "English", dark: "深色", light: "浅色", toDark: "切换到深色", toLight: "切换到浅色",
     toOther: "用英文显示本页", views: "视图", details: "详情", files: "保存当前画面", saveAs: (kind) => `保存为 ${kind}`,
     words: "文字", heat: "热图", links: "连线", layers: "各层", heads: "各头总览", compare: "对比",
-    kinds: { regions: "图像", frames: "声音", document: "文档", slots: "存储", channels: "通道" },
+    kinds: { regions: "图像", frames: "声音", document: "文档", slots: "存储", channels: "通道", mixed: "图文" },
     attention: "注意力", layer: "层", head: "头", mean: "全部平均", headNumber: (n) => `头 ${n}`,
     extras: {
       rollout: "注意力展开（rollout）", gradient: "注意力 × 梯度", weight: "实际系数", chefer: "相关性（Chefer）",
@@ -87,6 +89,7 @@ const LANGUAGES = {
       ...each([["reads", "读取", "内容"], ["writes", "写入", "位置"]], (_, act, what) => ({
         between: (who, whom) => `${who} ${act} ${whom}`, among: (who) => `${who} ${act}自身`,
         did: `它${act}了`, was: `${act}它的有`, didOf: (word) => `“${word}”${act}了`, wasOf: (word) => `${act}“${word}”的有`,
+        shareOfPart: (share) => `占其${act}的 ${share}`,
         who: (who) => `${who}（${act}者）`, whom: (whom) => `${whom}（被${act}）`, nothing: `未${act}任何位置`,
         axes: (down, across, swapped) => (swapped ? `列（${across}）${act}行（${down}）` : `行（${down}）${act}列（${across}）`),
         everywhere: (word) => `“${word}”${act}的${what}`,
@@ -95,6 +98,7 @@ const LANGUAGES = {
       })),
       tags: {
         between: (who, whom) => `${who}，${whom}`, among: (who) => who,
+        shareOfPart: (share) => share,
         did: "它的标签", was: "出现位置", didOf: (word) => `“${word}”`, wasOf: (word) => `“${word}”`,
         who: (who) => who, whom: (whom) => whom, nothing: "没有标签",
         axes: (down, across) => `行：${down}，列：${across}`, everywhere: (word) => `“${word}”的标签`,
@@ -121,7 +125,8 @@ const LANGUAGES = {
     empty: "此记录中没有注意力权重。", kept: (n) => `每行只保留了最大的 ${n} 个权重。`,
     few: "只画最强的连线", region: (r, c) => `第 ${r} 行，第 ${c} 列`, seconds: (s) => `${s} 秒`,
     titles: {
-      source: "源", target: "目标", "target so far": "已生成的目标", input: "输入", image: "图像", audio: "音频", transcript: "转写文本",
+      source: "源", target: "目标", "target so far": "已生成的目标", input: "输入", image: "图像", "image #": "图像 #", prompt: "提示词", sequence: "序列",
+      model: "模型", hidden: "隐藏的词元", "generated tokens": "生成的词元数", audio: "音频", transcript: "转写文本",
       document: "文档", sentences: "句子", words: "词", class: "类别", label: "标签", tags: "标签", tokens: "词元", intent: "意图",
       caption: "图像描述", maps: "注意力图", hops: "跳", premise: "前提", hypothesis: "假设", question: "问题", answer: "答案",
       candidates: "候选答案", to_question: "对问题的注意力", produced: "生成的文本", text: "文本", "text so far": "已有文本", past: "已有文本",

@@ -23,12 +23,12 @@ function positionsOf(axis) {
   const hidden = new Set([...(special ? axis.special : []), ...(sinks ? axis.sinks : [])]);
   let start = 0;
   const groups = sizes.map((size) => Array.from({ length: size }, () => start++));
-  const left = groups.map((group) => group.filter((place) => !hidden.has(place) || !isWorded(axis))).filter((group) => group.length);
+  const left = groups.map((group) => group.filter((place) => !hidden.has(place) || !isWorded(axis, place))).filter((group) => group.length);
   return left.length ? { groups: left, hidden } : { groups, hidden: new Set() };
 }
 
 /** Whether a position is a word or a piece of one; others have their places in a picture and stay there. */
-const isWorded = (axis) => WORDED.includes(axis.kind);
+const isWorded = (axis, place) => WORDED.includes(partAt(axis, place).axis.kind);
 
 function lensedAxis(axis, { groups }) {
   const nameOf = new Map();
@@ -47,7 +47,19 @@ function lensedAxis(axis, { groups }) {
     const ends = axis.sentences.map((size) => (end += size));
     sentences = ends.map((last, k) => groups.filter(([place]) => place < last && place >= (k ? ends[k - 1] : 0)).length);
   }
-  return { ...axis, labels: groups.map(label), shown, sentences };
+  return { ...axis, labels: groups.map(label), shown, sentences, parts: axis.parts ? lensedParts(axis.parts, groups, label, shown) : undefined };
+}
+
+/** The parts of a mixed axis, each with the positions that it has left. */
+function lensedParts(parts, groups, label, shown) {
+  let end = 0;
+  return parts.map((part) => {
+    const begin = end;
+    while (end < groups.length && groups[end][0] < part.end) end += 1;
+    const own = Array.from({ length: end - begin }, (_, index) => begin + index);
+    const visible = own.filter((place) => shown[place] !== undefined).map((place) => [place - begin, shown[place]]);
+    return { ...part, begin, end, labels: own.map((place) => label(groups[place])), shown: Object.fromEntries(visible) };
+  }).filter((part) => part.end > part.begin);
 }
 
 const lenses = new Map(); // of each axis, its positions

@@ -116,6 +116,7 @@ function showControls() {
 function sidesName() {
   const kinds = [axisOf("source").kind, axisOf("target").kind];
   const special = ["regions", "frames", "document", "slots", "channels"].find((kind) => kinds.includes(kind));
+  if (["source", "target"].some((side) => axisOf(side).parts?.some((part) => part.grid))) return say("kinds").mixed;
   return say("kinds")[special] ?? say("words");
 }
 

@@ -19,10 +19,11 @@ function pictureOf(axis, redraw) {
   return null;
 }
 
-const hasThumbnails = (axis) => Boolean(axis.image && axis.grid);
+const hasThumbnails = (axis) => Boolean((axis.image && axis.grid) || axis.parts?.some(hasThumbnails));
 
 /** Draw the region into a square of this size; gives whether there was anything to draw yet. */
-function paintThumbnail(context, axis, index, x, y, size, redraw) {
+function paintThumbnail(context, whole, place, x, y, size, redraw) {
+  const { axis, index } = partAt(whole, place);
   const picture = hasThumbnails(axis) ? pictureOf(axis, redraw) : null;
   if (!picture) return false;
   const [down, across] = axis.grid;
@@ -34,8 +35,8 @@ function paintThumbnail(context, axis, index, x, y, size, redraw) {
 }
 
 /** The same as an element, for lists. */
-function thumbnail(side, index) {
-  const axis = axisOf(side);
+function thumbnail(side, place) {
+  const { axis, index } = partAt(axisOf(side), place);
   if (!hasThumbnails(axis)) return null;
   const canvas = make("canvas", { class: "thumb", "aria-hidden": "true" });
   const paint = () => paintThumbnail(sized(canvas, 20, 20), axis, index, 0, 0, 20, paint);

@@ -7,7 +7,7 @@ function roleText(attention, head) {
   const name = `${named(attention.name)}, ${headName(attention, head)}`;
   if (!found) return `${name}: ${say("noRole")}`;
   const [role, score, chance, place] = found;
-  const where = role === "positional" ? ` (${place > 0 ? "+" : ""}${place})` : role === "sink" ? ` (${labelOf("source", place, attention)})` : "";
+  const where = role === "positional" ? ` (${place > 0 ? "+" : ""}${place})` : role === "sink" ? ` (${textOf(wholeAxes[attention.source], place)})` : "";
   return `${name}: ${say("roles")[role]}${where}, ${say("roleScore", number(score), number(chance))}`;
 }
 

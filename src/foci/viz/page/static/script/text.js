@@ -36,9 +36,11 @@ const PIECE = 80; // words
 const pieces = (count) => (count <= LONG ? [count] : Array.from({ length: Math.ceil(count / PIECE) }, (_, k) => Math.min(PIECE, count - k * PIECE)));
 
 class TextPanel {
-  constructor(side) {
+  /** Of a side, or of a part of it. */
+  constructor(side, axis = axisOf(side)) {
     this.side = side;
-    const axis = axisOf(side);
+    this.axis = axis;
+    const begin = axis.begin ?? 0;
     this.words = axis.labels.map((_, index) =>
       make("span", { class: "cell", role: "option", tabindex: "-1", dir: "auto", "data-index": index, "aria-selected": "false", text: textOf(axis, index) }),
     );
@@ -47,7 +49,7 @@ class TextPanel {
     const between = gaps(axis.labels);
     const spaced = (from, to) => this.words.slice(from, to).flatMap((word, k) => (between[from + k] && k ? [between[from + k], word] : [word]));
     const many = axis.labels.length > LONG ? " many" : "";
-    this.list = make("div", { class: `words${many}`, role: "listbox", "aria-label": titleOf(side), dir: axis.rightToLeft ? "rtl" : "ltr" });
+    this.list = make("div", { class: `words${many}`, role: "listbox", "aria-label": named(axis.title), dir: axis.rightToLeft ? "rtl" : "ltr" });
     // A long text is laid out and drawn piece by piece, as far as it is seen.
     const long = axis.labels.length > LONG;
     let start = 0;
@@ -62,11 +64,11 @@ class TextPanel {
       }
       return piece;
     });
-    this.element = make("section", { class: "panel" }, panelHeading(side), this.list);
+    this.element = make("section", { class: "panel" }, axis.begin === undefined ? panelHeading(side) : partHeading(axis), this.list);
     const indexOf = (event) => Number(event.target.closest?.(".cell")?.dataset.index ?? NaN);
     const at = (how) => (event) => {
       const index = indexOf(event);
-      if (!Number.isNaN(index)) pointFrom(side, index, how);
+      if (!Number.isNaN(index)) pointFrom(side, begin + index, how);
     };
     this.list.addEventListener("pointerover", at("hover"));
     this.list.addEventListener("click", at("click"));
@@ -82,7 +84,7 @@ class TextPanel {
   key(event, index) {
     if (Number.isNaN(index)) return;
     const last = this.words.length - 1;
-    const forwards = axisOf(this.side).rightToLeft ? -1 : 1;
+    const forwards = this.axis.rightToLeft ? -1 : 1;
     const moves = { ArrowRight: index + forwards, ArrowLeft: index - forwards, Home: 0, End: last };
     let to = moves[event.key];
     if (event.key === "ArrowDown" || event.key === "ArrowUp") to = this.nextLine(index, event.key === "ArrowDown" ? 1 : -1);
@@ -112,13 +114,13 @@ class TextPanel {
   }
 
   /** Shade what is read of each word, and how much it reads. Of those that are seen, the words whose shade changes are touched. */
-  shade(reads, readBy, byHead) {
+  shade(reads, readBy, byHead, whole = { reads, readBy, byHead }) {
     const level = (value, full) => Math.round(LEVELS * strength(value, full));
     if (byHead) {
-      const fulls = byHead.map((values, k) => fullOf(values, several[k].matrix));
+      const fulls = whole.byHead.map((values, k) => fullOf(values, several[k].matrix));
       this.paint((index) => stripes(byHead.map((values, k) => level(values[index], fulls[k]))));
     } else {
-      const [fullReads, fullReadBy] = [reads && fullOf(reads), readBy && fullOf(readBy)];
+      const [fullReads, fullReadBy] = [reads && fullOf(whole.reads), readBy && fullOf(whole.readBy)];
       const alone = !reads && Boolean(readBy);
       this.paint((index) => wordStyle(reads ? level(reads[index], fullReads) : 0, readBy ? level(readBy[index], fullReadBy) : 0, alone));
     }

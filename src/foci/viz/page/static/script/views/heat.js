@@ -85,7 +85,8 @@ class HeatView extends ScrolledView {
     this.left = Math.ceil(clamp(widest(this.down, this.rows) + 20, 36, Math.min(240, 0.34 * width)));
     this.slant = clamp(widest(this.across, this.columns), 14, 130);
     context.restore();
-    this.top = Math.ceil(this.slant * 0.71 + 22);
+    this.pictured = hasThumbnails(this.across.axis) && this.across.axis.parts ? 16 : 0; // words stand above the small pictures
+    this.top = Math.ceil(this.slant * 0.71 + 22 + this.pictured);
     this.right = Math.ceil(this.slant * 0.71 + 10);
     const fits = [(width - this.left - this.right) / Math.max(1, this.columns), (height - this.top - 10) / Math.max(1, this.rows)];
     const full = Math.max(SMALLEST_FULL, Math.min(width, height) / 12);
@@ -310,7 +311,7 @@ class HeatView extends ScrolledView {
       const size = clamp(this.wide * sideways - 2, 12, 28);
       if (paintThumbnail(context, this.across.axis, index, x - size / 2, top - 5 - size, size, this.draw)) continue;
       context.save();
-      context.translate(x + 2, top - 7);
+      context.translate(x + 2, top - 7 - this.pictured);
       context.rotate(-Math.PI / 4);
       context.fillText(cut(context, this.across.label(index), this.slant), 0, 0);
       context.restore();
