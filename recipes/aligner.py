@@ -142,7 +142,7 @@ def main() -> None:
         for method in JOINED:
             found[method] = [symmetrize(one, other, method) for one, other in zip(*both.values())]
         row = {
-            "name": name,
+            "name": f"{name}, seed {options.seed}" if options.seed else name,
             "seed": options.seed,
             "steps": OPTIONS["max_steps"],
             "whole": True,

@@ -116,12 +116,15 @@ def alignments_table(rows: list[Row]) -> str:
         name, _, way = row["name"].rpartition(", ")
         systems.setdefault(name if way in WAYS else row["name"], {})[way] = row
     head = ["system", "steps, each direction", "en-fr", "fr-en", "∩", "grow-diag-final-and",
-            "en-fr, one step later", "en-fr × gradient", "∩ × gradient", "read, by agreement",
-            "processor minutes"]  # fmt: skip
-    lines = [[name, steps, *cells, "", "", "", "", ""] for name, steps, *cells in _BASELINES]
+            "en-fr, one step later", "en-fr × gradient", "∩ × gradient",
+            "grow-diag-final-and × gradient", "read, by agreement", "processor minutes"]  # fmt: skip
+    lines = [[name, steps, *cells, *[""] * 6] for name, steps, *cells in _BASELINES]
     for name, ways in sorted(systems.items(), key=lambda system: system[0].startswith("WordAligner")):
         lines.append(_line(name, ways))
-    return markdown(head, lines)
+    several = {row["name"]: layers_table(row) for row in rows if len(row.get("readings", {})) > 2}
+    return "\n\n".join(
+        [markdown(head, lines), *(f"Every layer and head of {name}:\n\n{table}" for name, table in several.items())]
+    )
 
 
 def _line(name: str, ways: dict[str, Row]) -> list[str]:
@@ -140,7 +143,7 @@ def _line(name: str, ways: dict[str, Row]) -> list[str]:
         *(_cell(joined.get(method)) for method in JOINED),
         _cell(first.get("readings", {}).get(f"{default}, one step later")),
         _cell(first.get("gradient", {}).get(default)),
-        _cell(joined.get("both_gradient", {}).get("intersection")),
+        *(_cell(joined.get("both_gradient", {}).get(method)) for method in JOINED),
         " and ".join(dict.fromkeys(joined.get("chosen", []))) or (f"{default} (default)" if default else ""),
         " + ".join(minutes),
     ]
@@ -151,7 +154,13 @@ def _cell(found: Row | None) -> str:
 
 
 def layers_table(row: Row) -> str:
-    """Return the error rate of every layer and head of a run, at the step itself and one later."""
+    """Return the error rate of every layer and head of a run: of the step itself, one later, and times the gradient."""
     names = [name for name in row["readings"] if not name.endswith("one step later")]
-    lines = [[name, *(_cell(row["readings"].get(one)) for one in (name, f"{name}, one step later"))] for name in names]
-    return markdown(["attention", "the step that predicts the word", "one step later"], lines)
+    lines = [
+        [
+            name,
+            *map(_cell, (row["readings"][name], row["readings"][f"{name}, one step later"], row["gradient"].get(name))),
+        ]
+        for name in names
+    ]
+    return markdown(["attention", "the step that predicts the word", "one step later", "× gradient"], lines)
