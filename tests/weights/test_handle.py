@@ -118,7 +118,7 @@ def test_argmax_without_cells_is_cell_0(normalize):
 
 def test_causal_keeps_a_window_that_ends_before_its_own_key():
     query = torch.randn(1, 3, K)
-    dense = foci.attend(query, query, query, window=(3, -1), causal=True).weights.dense()
+    dense = foci.attend(query, query, query, foci.masks.window(3, 3, 3, -1), causal=True).weights.dense()
     assert (dense[0] > 0).tolist() == [[False, False, False], [True, False, False], [True, True, False]]
 
 
