@@ -170,9 +170,11 @@ def test_kernels_that_are_registered_are_edited():
     model.set_attn_implementation("unseen")
 
     def edited(one: Any, change: Any) -> Tensor:
-        with torch.no_grad(), edit(one) as e:
+        with torch.no_grad(), edit(one) as e, record(one) as tape:
             change(e)
-            return one(**TEXT)[0]
+            found = one(**TEXT)[0]
+        assert list(tape) == ["layers.0.self_attn", "layers.1.self_attn"]
+        return found
 
     def both(e: Edits) -> None:
         e.uniform("layers.0.*", head=[0, 3])

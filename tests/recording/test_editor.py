@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import foci
 from foci.errors import ConfigError
+from foci.functional.attend import attend_scores
 from foci.recording import edit, record
 
 B, H, L, K = 2, 3, 5, 4
@@ -290,6 +291,38 @@ def test_a_module_that_returns_its_own_weights_is_recorded_as_edited(x):
         e.uniform("")
         got = model(x).output
     assert torch.allclose(got, x.mean(dim=1, keepdim=True).expand_as(x))
+    assert torch.allclose(tape["."].dense(), torch.full((B, L, L), 1 / L, dtype=x.dtype))
+
+
+def test_what_a_small_weight_leaves_is_what_a_mask_leaves():
+    """In single precision every other weight of these rows is 0: only the scores know how the rest is shared out."""
+
+    class Sharp(nn.Module):
+        def forward(self, scores: Tensor, value: Tensor) -> Tensor:
+            return torch.softmax(scores, dim=-1) @ value
+
+    scores, value = torch.tensor([[[300.0, 1.0, 0.0]]]).repeat(1, 3, 1), torch.eye(3)[None]
+    model = Sharp()
+    with edit(model) as e:
+        e.block("", keys=0)
+        got = model(scores, value)
+    assert torch.allclose(got[0, 0], torch.tensor([0.0, 0.7310586, 0.2689414]))
+    with edit(model) as e:
+        e.uniform("")
+        assert torch.allclose(model(scores, value), torch.full((1, 3, 3), 1 / 3))
+
+
+def test_functions_of_foci_in_a_model_of_others_are_edited_and_recorded_once(x):
+    class Scores(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return attend_scores(x @ x.mT, x).output
+
+    model = Scores()
+    with edit(model) as e, record(model) as tape:
+        e.uniform("")
+        got = model(x)
+    assert torch.allclose(got, x.mean(dim=1, keepdim=True).expand_as(x))
+    assert len(tape) == 1
     assert torch.allclose(tape["."].dense(), torch.full((B, L, L), 1 / L, dtype=x.dtype))
 
 

@@ -196,7 +196,8 @@ class _Watcher(TorchFunctionMode):
         super().__init__()
         self.own: list[Session] = []
         self.frames: list[_Frame] = []
-        self.rereading: list[_Frame] = []
+        self.rereading: list[_Frame] = []  # in a function of foci that is edited as a whole
+        self.hidden: list[_Frame] = []  # where what is called is foci's own, to read with edited weights
         self.watching = False
         self.masks = record_torch.Copies()
         self.within: list[_Within] = []
@@ -211,6 +212,8 @@ class _Watcher(TorchFunctionMode):
     @property
     def edits(self) -> list[Edits]:
         """The edits of the blocks."""
+        if not _process.edits:  # this is asked at every function
+            return []
         return [session.edits for session in self.sessions if session.edits is not None]
 
     @property
@@ -226,12 +229,14 @@ class _Watcher(TorchFunctionMode):
         # The weights of a fusible module are computed when it returns. Operators are compiled where they are called.
         if not self.frames or self.frames[-1].fusible or torch.compiler.is_compiling():
             return func(*args, **kwargs)
+        if self.hidden and self.hidden[-1] is self.frames[-1]:
+            return func(*args, **kwargs)
         reader = record_torch.reader_of(func)
         if reader is None:
             output = func(*args, **kwargs)
             if self.within or self.frames[-1].is_mechanism:
                 return output
-            self.written_out.keeps_results = bool(self.edits)
+            self.written_out.keeps_results = _process.edits
             found = self.written_out.see(func, args, kwargs, output, self._numbers)
             return self._follow(found, output)
         if self.edits and not self._is_rereading():
@@ -271,10 +276,12 @@ class _Watcher(TorchFunctionMode):
         if self.attended != before:
             return output
         name, edits = self._begin(self.frames) if self.edits else ("", [])
-        call = attended_by(name, of_registered(self.masks, *args, **kwargs)) if edits else None
-        if call is not None and changed(call, edits):
-            self._saw(lambda: Weights.from_tensor(call.weights), None, edited=True)
-            return read_registered(call.weights, call.kept, *args, **kwargs), *output[1:]
+        if edits:
+            with self._hide():
+                call = attended_by(name, of_registered(self.masks, *args, **kwargs))
+                if changed(call, edits):
+                    self._saw(lambda: Weights.from_tensor(call.weights), None, edited=True)
+                    return read_registered(call.weights, call.kept, *args, **kwargs), *output[1:]
         self._saw(lambda: of_registered(self.masks, *args, **kwargs), None)
         return output
 
@@ -466,9 +473,24 @@ class _Watcher(TorchFunctionMode):
         name, edits = self._begin(self.frames)
         self.rereading.append(self.frames[-1])
         try:
-            return read_edited(name, edits, function, how, args, kwargs) if edits else function(*args, **kwargs)
+            if not edits:
+                return function(*args, **kwargs)
+            with self._hide():
+                found = read_edited(name, edits, function, how, args, kwargs)
+            if not self.within and not self.frames[-1].is_mechanism:
+                self._saw(lambda: found.weights, None, edited=True)
+            return found
         finally:
             self.rereading.pop()
+
+    @contextmanager
+    def _hide(self) -> Iterator[None]:
+        """Neither record nor edit what the innermost module calls in the block."""
+        self.hidden.append(self.frames[-1])
+        try:
+            yield
+        finally:
+            self.hidden.pop()
 
     def _saw(
         self,
@@ -535,11 +557,13 @@ class _Process:
         self.lock = threading.Lock()
         self.sessions: list[Session] = []
         self.of_main_thread: list[Session] = []
+        self.edits = False
         self.undo: list[Callable[[], object]] = []
 
     def start(self, recording: Session) -> None:
         with self.lock:
             self.sessions = [*self.sessions, recording]
+            self.edits = self.edits or recording.edits is not None
             if threading.current_thread() is threading.main_thread():
                 self.of_main_thread = [*self.of_main_thread, recording]
             if len(self.sessions) == 1:
@@ -554,6 +578,7 @@ class _Process:
     def stop(self, recording: Session) -> None:
         with self.lock:
             self.sessions = [other for other in self.sessions if other is not recording]
+            self.edits = any(session.edits is not None for session in self.sessions)
             self.of_main_thread = [other for other in self.of_main_thread if other is not recording]
             if not self.sessions:
                 while self.undo:

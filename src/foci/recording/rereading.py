@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from foci.masks import masked_softmax
 from foci.outputs import AttentionOutput
 from foci.recording.changes import Attended
 from foci.recording.edits import Edit
@@ -57,14 +58,21 @@ def attended_by(name: str, weights: Weights) -> Attended:
 
 def attended_in(name: str, read: Read) -> Attended:
     """Return the call of an attention that a model's own code writes out."""
-    computed = read.arranged(read.computed)
+    computed, scores, result = read.arranged(read.computed), read.softmax.scores, read.softmax.result
+    limit = None
+    if scores is None or result is None or result.shape != read.computed.shape:
+        return Attended(name, computed.shape, computed.device, lambda: computed, lambda: computed != 0.0)
+    arranged = read.arranged(scores.expand(result.shape)).to(result.dtype)
 
     def find_open() -> Tensor:
-        result = read.softmax.result  # before it was converted to a dtype in which small weights are 0
-        whole = result is not None and result.shape == read.computed.shape
-        return (read.arranged(result) if whole else computed) != 0.0  # type: ignore[arg-type]
+        return (read.arranged(result) != 0.0) | (arranged > _MASKING / 2)  # the latter if a small weight became 0
 
-    return Attended(name, computed.shape, computed.device, lambda: computed, find_open)
+    if result is read.computed:
+
+        def limit(open: Tensor) -> Tensor:
+            return torch.where(open.all(dim=-1, keepdim=True), computed, masked_softmax(arranged, open & find_open()))
+
+    return Attended(name, computed.shape, computed.device, lambda: computed, find_open, limit)
 
 
 def changed(call: Attended, edits: Sequence[Edit]) -> bool:

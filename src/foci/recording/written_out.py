@@ -47,7 +47,8 @@ class Softmax:
         columns: the size of its axis, 0 if it was not known then.
         was_read: whether values were multiplied with its result.
         is_partly_read: whether two or more of its columns were left out of that product. One is a sink.
-        result: what it returned.
+        scores: what it was taken of, for those who change it.
+        result: what it returned, likewise.
         edits: those of the calls that read it, chosen at the first of them.
     """
 
@@ -55,6 +56,7 @@ class Softmax:
     columns: int = 0
     was_read: bool = False
     is_partly_read: bool = False
+    scores: Tensor | None = None
     result: Tensor | None = None
     edits: Any = None
 
@@ -207,7 +209,7 @@ class WrittenOut:
     """Follows the softmaxes of one thread to the values that they are multiplied with.
 
     Attributes:
-        keeps_results: whether a `Softmax` has its result, for those who change it.
+        keeps_results: whether a `Softmax` has its scores and its result.
     """
 
     def __init__(self) -> None:
@@ -331,8 +333,9 @@ class WrittenOut:
             return None
         if dim is None:
             dim = -1 if name == "gumbel_softmax" else (0 if output.dim() in (0, 1, 3) else 1)  # as F.softmax takes it
-        result = output if self.keeps_results and name != "log_softmax" else None
-        softmax = Softmax(place(), output.shape[dim], result=result)
+        softmax = Softmax(place(), output.shape[dim])
+        if self.keeps_results and name in ("softmax", "_softmax"):
+            softmax.scores, softmax.result = scores, output
         stage = "log" if name == "log_softmax" else "weights"
         self._follow(output, _Followed(softmax, output, _ruler(output, dim), stage))
         return softmax if stage == "weights" else None
