@@ -137,6 +137,17 @@ def test_uniform_weights_read_the_mean_of_what_may_be_read(model, x):
     assert torch.allclose(got, want, atol=1e-14)
 
 
+def test_zeroed_values_are_read_as_zero_with_the_same_weights(model, x):
+    read = []
+    model.second.layers[2].register_forward_hook(lambda *args: read.append(args[-1]))
+    with edit(model) as e, record(model) as tape:
+        e.zero_values("second", [1, -1], head=2)
+        got = model(x)
+    value = read[0].unflatten(-1, (H, K)).transpose(1, 2).clone()
+    value[:, 2, [1, -1]] = 0.0
+    assert torch.allclose(got, tape["second"].dense().reshape(B, H, L, L) @ value, atol=1e-14)
+
+
 def test_edits_without_a_change_give_the_same_bits(model, x):
     want = model(x)
     with edit(model) as e:

@@ -171,3 +171,37 @@ def test_a_pool_is_edited():
     assert torch.allclose(got.output, want.output)
     assert got.weights.shape == (B, S)
     assert torch.allclose(got.weights.dense(), want.weights.dense())
+
+
+@pytest.mark.parametrize("name", ["attention_over_attention", "word_by_word"])
+def test_a_blocked_word_of_a_pair_is_a_masked_word(name):
+    """For all words of the right side: the mask of attention over attention also closes the other direction."""
+    model = Model(catalog.card(name).builder(**catalog.card(name).arguments()).double())
+    left, right = torch.randn(B, 7, 5, dtype=torch.float64), torch.randn(B, 3, 5, dtype=torch.float64)
+    valid, heard = foci.masks.lengths(torch.tensor([7, 4]), 7), foci.masks.lengths(torch.tensor([3, 2]), 3)
+    closed = valid.clone()
+    closed[:, 1] = False
+    want = model(left, right, closed, heard)
+    with edit(model) as e, record(model) as tape:
+        e.block("attention", keys=1)
+        got = model(left, right, valid, heard)
+    assert torch.allclose(got.weights.dense(), want.weights.dense())
+    assert torch.equal(tape["attention"].dense(), got.weights.dense())
+    if name == "word_by_word":
+        assert torch.allclose(got.output, want.output)
+    else:
+        share = got.right.dense().unsqueeze(1) @ got.weights.dense()
+        assert torch.allclose(got.left.dense(), share.squeeze(1))
+
+
+def test_zeroed_values_are_forgotten_word_by_word():
+    """What is remembered of the premise is what was read of it: with all values zeroed, nothing."""
+    model = Model(foci.build("word_by_word", model_dim=5).double())
+    left, right = torch.randn(B, 7, 5, dtype=torch.float64), torch.randn(B, 3, 5, dtype=torch.float64)
+    with edit(model) as e:
+        e.zero_values("attention", None)
+        got = model(left, right).output
+    last = torch.tanh(
+        model.attention.from_memory(torch.zeros(B, 5).double()) + model.attention.from_right(right[:, -1])
+    )
+    assert torch.allclose(got, last)

@@ -29,8 +29,8 @@ class Reread:
         read: returns the output of weights.
         find_open: returns which positions may be read, of the rank of the weights; None for all.
         limited: makes the call with only these positions open.
-        next_state: returns the next state from the weights ``(B, 1, S)`` of one query; None where it does not depend on
-            them.
+        next_state: returns the next state from the weights ``(B, 1, S)`` of one query and its output; None where it
+            does not depend on them.
         step: returns the arguments of the call for one query, from its number and the state; None where the queries
             do not depend on each other.
     """
@@ -38,7 +38,7 @@ class Reread:
     read: Callable[[Tensor], Tensor]
     find_open: Callable[[], Tensor | None]
     limited: Callable[[Tensor], AttentionOutput]
-    next_state: Callable[[Tensor], Any] | None = None
+    next_state: Callable[[Tensor, Tensor], Any] | None = None
     step: Callable[[int, Any], tuple[Any, ...]] | None = None
 
 
@@ -133,7 +133,7 @@ def _read(
     weights = call.weights.squeeze(-2) if pools else call.weights
     kept = call.kept if call.kept is None or not pools else call.kept.squeeze(-2)
     output = reading.read(weights if kept is None else weights * kept)
-    state = found.state if reading.next_state is None else reading.next_state(weights)
+    state = found.state if reading.next_state is None else reading.next_state(weights, output)
     return AttentionOutput(output, replace(found.weights, source=Dense(weights)), state)
 
 

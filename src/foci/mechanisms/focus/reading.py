@@ -40,7 +40,7 @@ def _reread(focus: FocusModule, reading: Reading) -> Reread:
         lambda weights: F.dropout(weights, reading.dropout) @ reading.memory.value,
         find_open,
         lambda open: focus.read(reading.limited(open)),
-        next_state=(lambda weights: weights.squeeze(1)) if in_steps else None,
+        next_state=(lambda weights, output: weights.squeeze(1)) if in_steps else None,
         step=step if in_steps else None,
     )
 

@@ -27,8 +27,26 @@ from foci.errors import check_sizes
 from foci.functional.scores import dot
 from foci.masks import masked_softmax
 from foci.mechanisms.pair.inputs import check_pair
-from foci.outputs import PairOutput, called_as
+from foci.outputs import AttentionOutput, PairOutput, called_as
+from foci.recording.recorder import editable
+from foci.recording.rereading import Reread
 from foci.weights import Weights
+
+
+def _reread(of_right: Tensor, scores: Tensor, mask: Tensor) -> Reread:
+    """Return how the query words' weights are read, for `foci.edit`."""
+
+    def limited(open: Tensor) -> AttentionOutput:
+        return _over_attention(of_right, scores, mask & open)
+
+    return Reread(lambda weights: of_right.unsqueeze(1) @ weights, lambda: mask, limited)
+
+
+@editable(_reread)
+def _over_attention(of_right: Tensor, scores: Tensor, mask: Tensor) -> AttentionOutput:
+    """Return αᵀ β ``(B, 1, S)`` and α."""
+    weights = masked_softmax(scores, mask)
+    return AttentionOutput(of_right.unsqueeze(1) @ weights, Weights.from_tensor(weights))
 
 
 class AttentionOverAttention(nn.Module):
@@ -78,15 +96,15 @@ class AttentionOverAttention(nn.Module):
         )
         scores = dot(right, left)
         mask = right_valid.unsqueeze(2) & left_valid.unsqueeze(1)
-        weights = masked_softmax(scores, mask)
         of_query = masked_softmax(scores.mT, mask.mT)  # zeros for a document word that does not exist
         num_words = left_valid.sum(dim=1, keepdim=True).clamp_min(1)
         of_right = of_query.sum(dim=1) / num_words
-        of_left = (of_right.unsqueeze(1) @ weights).squeeze(1)
+        read = _over_attention(of_right, scores, mask)
+        of_left = read.output.squeeze(1)
         output = (of_left.unsqueeze(1) @ left).squeeze(1)
         return PairOutput(
             output,
-            Weights.from_tensor(weights),
+            read.weights,
             Weights.from_tensor(of_left),
             Weights.from_tensor(of_right),
             Weights.from_tensor(of_query),

@@ -21,14 +21,48 @@ from typing import TYPE_CHECKING
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from foci.checks import refuse_script
 from foci.errors import check_sizes
 from foci.functional.stepwise import over_steps
 from foci.mechanisms.pair.inputs import check_pair
-from foci.outputs import PairOutput, called_as
-from foci.tracing import known_true
+from foci.outputs import AttentionOutput, PairOutput, called_as
+from foci.recording.recorder import editable
+from foci.recording.rereading import Reread
+from foci.tracing import Tensors, known_true
 from foci.weights import Weights
+
+
+def _reread(memory: Tensor, query: Tensor, exists: Tensor, shared: Tensors) -> Reread:
+    """Return how the words of the hypothesis read, one after the other, for `foci.edit`."""
+    value, key, valid, *parameters = shared
+
+    def read(weights: Tensor) -> Tensor:
+        new = weights @ value + torch.tanh(F.linear(memory, parameters[-1]))
+        return torch.where(exists.unsqueeze(2), new, memory)
+
+    def step(row: int, previous: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensors]:
+        at = slice(row, row + 1)
+        return memory if previous is None else previous, query[:, at], exists[:, at], shared
+
+    def limited(open: Tensor) -> AttentionOutput:
+        return _read_words(memory, query, exists, (value, key, valid & open.squeeze(1), *parameters))
+
+    return Reread(
+        read,
+        lambda: exists.unsqueeze(2) & valid.unsqueeze(1),
+        limited,
+        next_state=lambda weights, output: output,
+        step=step,
+    )
+
+
+@editable(_reread)
+def _read_words(memory: Tensor, query: Tensor, exists: Tensor, shared: Tensors) -> AttentionOutput:
+    """Return what is remembered after the last word, and the weights of all words."""
+    memory, (weights,) = over_steps("word_by_word", memory, (query, exists), shared)
+    return AttentionOutput(memory, Weights.from_tensor(weights), memory)
 
 
 class WordByWord(nn.Module):
@@ -91,7 +125,8 @@ class WordByWord(nn.Module):
             last_word, weights = memory, right.new_zeros(right.shape[0], 0, left.shape[1])
         else:
             shared = (left, key, left_valid, self.vector, self.score_memory.weight, self.carry.weight)
-            memory, (weights,) = over_steps("word_by_word", memory, (query, right_valid), shared)
+            read = _read_words(memory, query, right_valid, shared)
+            memory, weights = read.state, read.weights.dense()
             positions = torch.arange(right.shape[1], device=right.device)
             last = (positions * right_valid).amax(dim=1).view(-1, 1, 1)
             last_word = right.gather(1, last.expand(-1, 1, right.shape[2]))
