@@ -40,7 +40,12 @@ def test_pictures_and_terminal_show_the_image(trace, capsys, tmp_path):
     share = trace.alignment()[15, 2:14].sum()
     assert f"▁ca ({100 * share:.0f} %)" in out
     trace.print(view="ranked")
-    assert "▁ca" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:7]] == ["<s>", "▁see", "image", "▁a", "▁ca", "t"]
+    assert f"image {100 * share:.0f} %" in lines[5]
+    drawn = trace.plot(view="heatmap").axes[0].get_images()[0].get_array()
+    np.testing.assert_allclose(drawn[4, 2], share, rtol=1e-5)
+    np.testing.assert_allclose(drawn[2, 0], trace.alignment()[2:14, 0].mean(), rtol=1e-5)
     figure = trace.plot(tmp_path / "x.png")
     titles = [axes.get_title() for axes in figure.axes]
     assert titles[0] == "image"

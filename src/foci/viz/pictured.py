@@ -1,4 +1,4 @@
-"""Of a text with an image in it, what its words read of the image: for views that draw images."""
+"""Of a text with an image in it, what its words read of the image, and what they read of the image as a whole."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from foci.viz.axis import Axis
 from foci.viz.kept_weights import TracedAttention
+from foci.viz.regrouped import joined_attention
 from foci.viz.selection import Selection
 from foci.viz.trace import Trace
 
@@ -47,6 +48,41 @@ def of_picture(selection: Selection) -> Selection:
     axes = {"image": picture, "words": Axis.from_tokens(labels, selection.target.title or "words")}
     trace = Trace(axes, {attention.name: alone}, selection.trace.text)
     return replace(selection, trace=trace, name=attention.name, head=None)
+
+
+def images_as_one(selection: Selection) -> Selection:
+    """Return the selection with one position for each image of a mixed axis, for views of words; any other as it is.
+
+    Example:
+        >>> image = Axis.from_image(np.zeros((2, 4, 3), np.uint8), (1, 2), "photo")
+        >>> both = Axis.from_parts([image, Axis.from_tokens(["cat"])])
+        >>> trace = Trace.from_arrays([[0.5, 0.5, 0], [0.5, 0.5, 0], [0.2, 0.4, 0.4]], both)
+        >>> one = images_as_one(Selection(trace))
+        >>> one.source.labels, one.weights.round(1).tolist()
+        (('photo', 'cat'), [[1.0, 0.0], [0.6000000238418579, 0.4000000059604645]])
+    """
+    axes = selection.trace.axes
+    if not any(has_picture(axis) for axis in axes.values() if axis.parts is not None):
+        return selection
+    sizes = {key: _sizes(axis) for key, axis in axes.items()}
+    attentions = {
+        name: joined_attention(one, sizes[one.target], sizes[one.source])
+        for name, one in selection.trace.attentions.items()
+    }
+    words = {key: axis if axis.parts is None else _words(axis) for key, axis in axes.items()}
+    return replace(selection, trace=replace(selection.trace, axes=words, attentions=attentions))
+
+
+def _sizes(axis: Axis) -> list[int]:
+    """Return how many positions there are together: all of an image, each word alone."""
+    if axis.parts is None:
+        return [1] * len(axis)
+    return [size for part in axis.parts for size in ([1] * len(part) if part.grid is None else [len(part)])]
+
+
+def _words(axis: Axis) -> Axis:
+    labels = [part.labels if part.grid is None else (part.title or "image",) for part in axis.parts or ()]
+    return Axis.from_tokens([label for some in labels for label in some], axis.title)
 
 
 def _hidden(selection: Selection, rows: list[int]) -> NDArray[np.float32] | None:

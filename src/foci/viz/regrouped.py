@@ -37,7 +37,7 @@ def join_words(trace: Trace) -> Trace:
     sizes = {key: [word.pieces for word in axis.joined_words] for key, axis in trace.axes.items()}
     axes = {key: _joined_axis(axis) for key, axis in trace.axes.items()}
     attentions = {
-        name: _joined(attention, sizes[attention.target], sizes[attention.source])
+        name: joined_attention(attention, sizes[attention.target], sizes[attention.source])
         for name, attention in trace.attentions.items()
     }
     return replace(trace, axes=axes, attentions=attentions)
@@ -78,7 +78,12 @@ def _joined_marks(marks: Sequence[Mark], home: NDArray[np.int64]) -> tuple[Mark,
     return tuple(found)
 
 
-def _joined(attention: TracedAttention, rows: Sequence[int], columns: Sequence[int]) -> TracedAttention:
+def joined_attention(attention: TracedAttention, rows: Sequence[int], columns: Sequence[int]) -> TracedAttention:
+    """Return the attention with fewer rows and columns, each of which stands for this many of the old ones.
+
+    Weights are summed over columns, and averaged over rows.
+    """
+
     def averaged(values: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
         shape = [1] * values.ndim
         shape[axis] = -1

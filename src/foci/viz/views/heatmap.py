@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from foci.viz.figure import canvas
 from foci.viz.figure.heatmap import Labels, draw
+from foci.viz.pictured import images_as_one
 from foci.viz.selection import Selection
 from foci.viz.terminal.sheet import sheet_of, with_notes
 from foci.viz.trace import Trace
@@ -16,7 +17,7 @@ def fits(selection: Selection) -> bool:
 
 def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, head: int | None = None) -> canvas.Figure:
     """Rows and columns with their labels, and what else could have been drawn as a title."""
-    selection = Selection(trace, name, head)
+    selection = images_as_one(Selection(trace, name, head))
     about = ", ".join([selection.attention.name, *selection.notes]) if selection.notes else ""
     labels = Labels.from_axes(
         selection.target,
@@ -31,4 +32,5 @@ def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, hea
 
 def terminal(selection: Selection) -> list[str]:
     """A block or a color for each weight."""
+    selection = images_as_one(selection)
     return with_notes(selection, sheet_of(selection).heat())

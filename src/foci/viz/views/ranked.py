@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from foci.viz.pictured import images_as_one
 from foci.viz.selection import Selection
 from foci.viz.terminal.sheet import sheet_of, with_notes
 
@@ -13,4 +14,5 @@ def fits(selection: Selection) -> bool:
 
 def terminal(selection: Selection) -> list[str]:
     """The positions that each row read most of, with their share."""
+    selection = images_as_one(selection)
     return with_notes(selection, sheet_of(selection).ranked(selection.top))
