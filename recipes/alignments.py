@@ -69,7 +69,7 @@ def _all_readings(run: Predictor, pairs: Sequence[Pair], way: str, method: str) 
     reader = AlignmentReader(run.task, run.model, run.assets, options)  # type: ignore[arg-type]
     try:
         every = reader.every(_turned(pairs, way))
-    except ConfigError:  # local-p
+    except ConfigError:  # local-m and local-p
         return {}
     return {
         reading: [transposed(one[reading]) if way == "fr-en" else one[reading] for one in every] for reading in every[0]
@@ -92,7 +92,7 @@ def _both(run: Predictor, pairs: Sequence[Pair], gold: Sequence[Links], way: str
     other = path.with_name(path.name.replace(f"-{way}-", f"-{WAYS[way == WAYS[0]]}-"))
     if not (other / "checkpoints").exists() or not any((other / "checkpoints").iterdir()):
         return {}
-    if options.method == "gradient" and "local-p" in path.name:  # its weights have no gradient
+    if options.method == "gradient" and "local-" in path.name:  # their weights have no gradient
         return {}
     runs = {way: run, WAYS[way == WAYS[0]]: foci.load(other)}
     there, back, share = align_both(runs["en-fr"], runs["fr-en"], _turned(pairs, "en-fr"), options, lambda done: None)

@@ -246,17 +246,17 @@ RECIPES = {
         " fr-en, and models without a row, were not trained for lack of processor time; the same command "
         "trains what is missing. Each target word is linked to the source word of its largest weight: of the "
         "step that predicts it, or one later, whose state has read it, or of weights × gradient of the log-"
-        "probability of the whole target (local-p has none). Where both directions were trained, layer, head "
-        "and step are those whose links agree most, without gold; else the layer before the last, the mean "
-        "over its heads. The settings were chosen after gold had been looked at for two trial runs (one with "
-        "sub-words and additive attention, AER 75.6 after 707 steps; one that became the row general, en-fr)."
-        " WordAligner is hard attention whose positions form a chain, marginalized exactly, instead of a "
-        "translator's; it is trained on the same pairs alone, up to 40 tokens, and links what is more likely "
-        "than not. While it was made, a fifth of the gold sentences (every fifth, 89) was looked at, the "
-        "threshold of ½ and the reading with the words of both directions among what they decided; AER of the"
-        " other 358, ∩, seed 0: alone 16.2, with the words of both directions 12.1. The diagonal, IBM model 1"
-        " and eflomal were computed on the same pairs by other programs. Published with 1.1 million pairs: "
-        "fast_align 10.5, Mgiza 5.9 (lilt/alignment-scripts), awesome-align 4.1.",
+        "probability of the whole target (the local ones have none). Where both directions were trained, "
+        "layer, head and step are those whose links agree most, without gold; else the layer before the last,"
+        " the mean over its heads. The settings were chosen after gold had been looked at for two trial runs "
+        "(one with sub-words and additive attention, AER 75.6 after 707 steps; one that became the row "
+        "general, en-fr). WordAligner is hard attention whose positions form a chain, marginalized exactly, "
+        "instead of a translator's; it is trained on the same pairs alone, up to 40 tokens, and links what is"
+        " more likely than not. While it was made, a fifth of the gold sentences (every fifth, 89) was looked"
+        " at, the threshold of ½ and the reading with the words of both directions among what they decided; "
+        "AER of the other 358, ∩, seed 0: alone 16.2, with the words of both directions 12.1. The diagonal, "
+        "IBM model 1 and eflomal were computed on the same pairs by other programs. Published with 1.1 "
+        "million pairs: fast_align 10.5, Mgiza 5.9 (lilt/alignment-scripts), awesome-align 4.1.",
         variants={f"{name}, {way}": _aligning(name, way) for name in _ALIGNING for way in alignments.WAYS},
         prepare=data.prepare_hansards,
         measure=alignments.measure_alignments,
