@@ -280,5 +280,8 @@ def test_value_zeroing_of_shared_layers_and_of_some_paths():
     assert list(again) == ["shared"]
     torch.testing.assert_close(found["shared"], again["shared"])
     assert not torch.allclose(found["shared"], found["shared#1"])
+    below = model.shared(x, x).detach()  # of the second call alone values are taken out
+    alone = relevance.value_zeroing(model, lambda: model.shared(below, below))
+    torch.testing.assert_close(found["shared#1"], alone["shared"])
     with pytest.raises(ConfigError, match="in training"):
         relevance.value_zeroing(model.train(), lambda: model(x))

@@ -119,6 +119,26 @@ def test_what_lacks_is_said():
         maps_of(trace, "rolout")
 
 
+def test_attentions_whose_norms_cannot_be_known_are_named():
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.plain = foci.build("multi_head", model_dim=8, num_heads=2)
+            self.gated = foci.build("multi_head", model_dim=8, num_heads=2, gate="headwise")
+
+        def forward(self, x):
+            return self.gated(self.plain(x, x).output, x).output
+
+    torch.manual_seed(0)
+    with foci.record(model := Gated(), values=True) as tape:
+        model(torch.randn(1, 4, 8))
+    trace = Trace.from_tape(tape, {"text": WORDS})
+    assert trace.metadata == {"without norms": "gated"}
+    assert list(trace.relevance("norms").attentions) == ["plain"]
+    with pytest.raises(ConfigError, match="'gated'.*not known.*gate"):
+        tape.projected("gated")
+
+
 def test_every_view_shows_them(taped, tmp_path):
     _, trace = taped
     shown = trace.relevance("chefer")

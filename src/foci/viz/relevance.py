@@ -46,13 +46,15 @@ _ROUNDING = 1e-6
 def with_relevance(trace: Trace, tape: Recording, row: int = 0, paths: Mapping[str, str] | None = None) -> Trace:
     """Return the trace with the maps "gradient", "chefer" and "norms" of which the tape has what they need.
 
+    Attentions of a tape with values whose norms cannot be known are named in the metadata.
+
     Args:
         trace: made of the tape.
         tape: recorded with ``gradients=True``, `backward` called on a score since; or with ``values=True``.
         row: the entry of the batch that the trace is of.
         paths: of each attention its key on the tape, where it is called differently.
     """
-    gradients, lengths = {}, {}
+    gradients, lengths, unknown = {}, {}, []
     for name, attention in trace.attentions.items():
         path = name if paths is None else paths[name]
         if path not in tape or (paths is None and len(tape.calls(path)) > 1):  # its calls are rows
@@ -63,12 +65,14 @@ def with_relevance(trace: Trace, tape: Recording, row: int = 0, paths: Mapping[s
             gradients[name] = _kept(attention, gradient_map(product, torch.ones_like(product)))
         if tape.keeps_values and len(weights.shape) in (3, 4):
             found = _norms(tape, path)
-            if found is not None:
+            if found is None:
+                unknown.append(name)
+            else:
                 lengths[name] = _kept(attention, found[row])
     through = _chefer(trace, gradients) if len(gradients) == len(trace.attentions) else {}
     for method, maps in (("gradient", gradients), ("chefer", through), ("norms", lengths)):
         trace = with_maps(trace, method, maps)
-    return trace
+    return replace(trace, metadata={**trace.metadata, "without norms": ", ".join(unknown)}) if unknown else trace
 
 
 def with_maps(trace: Trace, method: str, maps: Mapping[str, Map | torch.Tensor]) -> Trace:

@@ -135,7 +135,7 @@ const LANGUAGES = {
       "channels of block #": "块 # 的通道", "block #, places": "块 # 的位置", "evidence for the class": "支持该类别的依据", "hop #": "第 # 跳",
       "without each head": "去掉每个头后的回答", "all heads": "全部头", "answer without edits": "未编辑时的回答", edits: "编辑",
       probability: "概率", score: "得分", "log-probability": "对数概率", "nats per token": "每个词元的奈特数", "no-speech": "无语音得分",
-      relevance: "相关性", "attentions with relevance": "有相关性的注意力", explained: "解释的对象", said: "模型的回答",
+      relevance: "相关性", "attentions with relevance": "有相关性的注意力", "without norms": "无法得知范数的注意力", explained: "解释的对象", said: "模型的回答",
       rollout: "注意力展开（rollout）", gradient: "注意力 × 梯度", chefer: "Chefer 规则", norms: "加权值向量的范数", value_zeroing: "值置零",
       "log-probability of the answer": "回答的对数概率", "log-probability of the likeliest class": "最可能类别的对数概率",
       "log-probability of the next token": "下一个词元的对数概率", "log-probability at the masks": "掩码处的对数概率",
