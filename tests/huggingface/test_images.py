@@ -8,6 +8,7 @@ import torch
 
 from foci import huggingface
 from foci.errors import ConfigError, DataError
+from foci.huggingface.grid_processor import GridProcessor
 from foci.huggingface.images import encoded_with_images, mixed_axis, opened
 from foci.huggingface.loading import Loaded
 from foci_cli import main
@@ -201,27 +202,52 @@ def test_the_picture_is_what_the_model_sees(transformers, photo):
     np.testing.assert_allclose(picture.image, raw[0].transpose(1, 2, 0), atol=1)
 
 
-class FlatProcessor:
-    """Of Qwen2-VL: patches in a row, their grid beside them (its whole processor needs torchvision)."""
+def qwen(transformers):
+    """Grids of any shape; its own processor needs torchvision."""
+    around = {"vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>"}
+    inside = {"image_token_id": "<|image_pad|>", "video_token_id": "<|video_pad|>"}
+    tokenizer = tokenizer_with(transformers, *around.values(), *inside.values())
+    image = transformers.Qwen2VLImageProcessor(
+        patch_size=4, merge_size=2, size={"shortest_edge": 64, "longest_edge": 1600}
+    )
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}
+    config = transformers.Qwen2VLConfig(
+        vision_config={"depth": 1, "embed_dim": 16, "hidden_size": 16, "num_heads": 2, "patch_size": 4, "mlp_ratio": 2},
+        text_config={"rope_parameters": rope, **SMALL},
+        **{name: tokenizer.convert_tokens_to_ids(token) for name, token in {**around, **inside}.items()},
+    )
+    return transformers.Qwen2VLForConditionalGeneration(config), image, tokenizer
 
-    def __init__(self, transformers):
-        self.image_processor = transformers.Qwen2VLImageProcessor(
-            patch_size=4, merge_size=2, size={"shortest_edge": 64, "longest_edge": 1600}
-        )
-        self.image_token = "<|image_pad|>"
-        self.tokenizer = tokenizer_with(transformers, "<|vision_start|>", "<|vision_end|>", self.image_token)
 
-    def __call__(self, text, images, return_tensors):
-        seen = self.image_processor(images, return_tensors="pt")
-        for grid in seen["image_grid_thw"]:
-            text = text.replace(self.image_token, "<!>" * (int(grid.prod()) // 4), 1)
-        kept = self.tokenizer(text.replace("<!>", self.image_token), return_tensors="pt")
-        return {"input_ids": kept["input_ids"], "attention_mask": kept["attention_mask"], **seen}
+@pytest.mark.parametrize("generate", [None, 3])
+def test_grids_that_need_torchvision_for_videos_alone(generate, transformers, photo, tmp_path):
+    torch.manual_seed(3)
+    model, image, tokenizer = qwen(transformers)
+    for part in (model.eval(), image, tokenizer):
+        part.save_pretrained(tmp_path)
+    options = {"image": [str(photo)], "generate": generate}
+    (trace,) = huggingface.read(tmp_path, [TEXT], options)
+    parts = trace.axes["source"].parts
+    assert [part.title for part in parts] == ["text", "image", "text"] + ["answer"] * bool(generate)
+    inputs = GridProcessor(image, tokenizer, "<|image_pad|>")(
+        f"<|vision_start|><|image_pad|><|vision_end|>{TEXT}", opened([photo]), "pt"
+    )
+    assert len(parts[1]) == int(inputs["image_grid_thw"].prod()) // 4
+    twin = type(model)._from_config(model.config, attn_implementation="eager").eval()
+    twin.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        expected = twin(**inputs, output_attentions=True).attentions
+    size = inputs["input_ids"].shape[1]
+    for number, want in enumerate(expected):
+        got = trace.attention(f"decoder.{number}.self").weights
+        np.testing.assert_allclose(got[:, :size, :size], want[0].numpy(), atol=1e-5)
+        assert got.shape[1] == size + (generate or 0)
 
 
 def test_grids_of_any_shape(transformers, photo):
-    processor = FlatProcessor(transformers)
-    number = processor.tokenizer.convert_tokens_to_ids
+    _, image, tokenizer = qwen(transformers)
+    processor = GridProcessor(image, tokenizer, "<|image_pad|>")
+    number = tokenizer.convert_tokens_to_ids
 
     class Model:
         class config:  # noqa: N801

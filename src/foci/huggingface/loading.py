@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from foci.errors import ConfigError, DataError, MissingPackageError
+from foci.huggingface.grid_processor import GridProcessor
 from foci.huggingface.options import ReadOptions
 
 _SAYS = "lm_head"
@@ -80,7 +81,7 @@ def load(name: str | Path, options: ReadOptions, *, for_score: bool = False) -> 
     reads_images = type(config) in library.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
     if options.image and not reads_images:
         raise ConfigError(f"{name}: {config.model_type} reads no images with its text. Leave image out.")
-    processor = _part(library.AutoProcessor, folder) if options.image else None
+    processor = _processor(library, folder, config, tokenizer) if options.image else None
     kind = library.AutoModel if options.generate is None else library.AutoModelForCausalLM
     if for_score and options.generate is None:
         saved = (config.architectures or [""])[0]
@@ -117,6 +118,17 @@ def _folder(name: str) -> Path:
             f"downloads nothing. Where there is a network: hf download {name}. Or copy the model's folder to this "
             "machine and pass its path."
         ) from error
+
+
+def _processor(library: Any, folder: Path, config: Any, tokenizer: Any) -> Any:
+    """Return what puts images into texts; where its videos need torchvision, which is not there, for images alone."""
+    try:
+        return _part(library.AutoProcessor, folder)
+    except DataError as error:
+        images = _part(library.AutoImageProcessor, folder) if isinstance(error.__cause__, ImportError) else None
+        if not hasattr(images, "merge_size"):
+            raise
+        return GridProcessor(images, tokenizer, tokenizer.convert_ids_to_tokens(config.image_token_id))
 
 
 def _part(kind: Any, folder: Path, **options: Any) -> Any:
