@@ -240,6 +240,16 @@ def test_unedited_paths_give_the_same_bits(x):
     assert len(tape) == 3
 
 
+def test_only_edited_layers_leave_the_fused_path(monkeypatch):
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 17, batch_first=True), 4).eval()
+    fused, calls = torch._transformer_encoder_layer_fwd, []
+    monkeypatch.setattr(torch, "_transformer_encoder_layer_fwd", lambda *args: calls.append(1) or fused(*args))
+    with torch.no_grad(), edit(model) as e:
+        e.knock_out("layers.2.self_attn", 1)
+        model(torch.randn(B, L, 16))
+    assert len(calls) == 3
+
+
 def test_a_fused_encoder_with_padding_is_edited():
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(H * K, H, 17, batch_first=True), 2).eval()
     x, padding = torch.randn(B, L, H * K), torch.zeros(B, L, dtype=torch.bool)

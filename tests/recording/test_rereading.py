@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import foci
 from foci import catalog
+from foci.mechanisms.sampled import SampledAttention
 from foci.recording import edit, record
 
 B, L, S = 2, 5, 5
@@ -205,3 +206,28 @@ def test_zeroed_values_are_forgotten_word_by_word():
         model.attention.from_memory(torch.zeros(B, 5).double()) + model.attention.from_right(right[:, -1])
     )
     assert torch.allclose(got, last)
+
+
+def test_the_levels_of_a_hierarchy_are_edited_apart():
+    pool = Model(foci.build("hierarchical", value_dim=5, hidden_dim=7).double())
+    value = torch.randn(B, 3, 4, 5, dtype=torch.float64)
+    with edit(pool) as e:
+        e.uniform("attention.word_pool")
+        e.uniform("attention.sentence_pool")
+        output, weights, _ = pool(value)
+    assert torch.allclose(output, value.mean(dim=(1, 2)))
+    assert torch.allclose(weights.dense(), torch.full((B, 12), 1 / 12, dtype=torch.float64))
+
+
+def test_an_attention_that_samples_is_edited_before_it_samples():
+    attention = SampledAttention(3, 5, score="general").double().eval()
+    query, key = torch.randn(B, L, 3, dtype=torch.float64), torch.randn(B, S, 5, dtype=torch.float64)
+    model = Model(attention)
+    best = model(query, key).weights.argmax()
+    with edit(model) as e:
+        e.weights("attention", lambda weights: weights.square())
+        assert torch.equal(model(query, key).weights.argmax(), best)
+    with edit(model) as e:
+        e.block("attention", keys=[0, 1, 2, 3])
+        weights = model(query, key).weights
+    assert torch.equal(weights.argmax(), torch.full((B, L), 4))
