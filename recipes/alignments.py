@@ -10,8 +10,9 @@ import foci
 from foci.data import Pair, open_corpus
 from foci.data.pairs import read_pairs
 from foci.errors import ConfigError
-from foci.metrics.alignments import Symmetrization, alignment_scores, parse_gold, symmetrize, transposed
+from foci.metrics.alignments import alignment_scores, parse_gold, symmetrize, transposed
 from foci.metrics.attention import Links
+from foci.names import Symmetrization
 from foci.tasks.frame.predictor import Predictor
 from foci.tasks.frame.task import Evaluation
 from foci.tasks.translate.aligning import AlignmentReader, Reading, align_both

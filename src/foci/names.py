@@ -1,4 +1,4 @@
-"""The names that mechanisms and their parts are chosen by, as types: a misspelled one is a type error.
+"""The names that mechanisms, their parts and methods are chosen by, as types: a misspelled one is a type error.
 
 tests/test_builders.py compares them with the tables that the names are looked up in.
 """
@@ -50,6 +50,9 @@ SinkName = Literal["learned", "zero"]
 
 GateName = Literal["elementwise", "headwise"]
 """The gates of its output."""
+
+Symmetrization = Literal["intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"]
+"""How the word alignments of two directions are joined, by `foci.metrics.alignments.symmetrize`."""
 
 
 Named = TypeVar("Named")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from foci.cli.commands import Flag, Given, argument, make_command, option_flags, options_from, require_run, run
-from foci.metrics.alignments import Symmetrization
+from foci.names import Symmetrization
 from foci.printable import printable
 
 if TYPE_CHECKING:

@@ -16,13 +16,11 @@ Paper: A Systematic Comparison of Various Statistical Alignment Models (Och, Ney
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 from foci.errors import ConfigError, DataError, unknown_name
 from foci.metrics.attention import Links, alignment_error_rate, parse_pharaoh
-
-Symmetrization = Literal["intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"]
-
+from foci.names import Symmetrization
 
 _NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
