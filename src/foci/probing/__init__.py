@@ -6,14 +6,14 @@ from foci.lazy import attach
 
 if TYPE_CHECKING:
     from foci.probing.modules import of_module as of_module
-    from foci.probing.probe import Options as Options
+    from foci.probing.options import Options as Options
     from foci.probing.probe import probe_subjects as probe_subjects
     from foci.probing.report import Probe as Probe
     from foci.probing.subject import Source as Source
     from foci.probing.subject import Subject as Subject
 
 _HOMES = {
-    "Options": "foci.probing.probe",
+    "Options": "foci.probing.options",
     "Probe": "foci.probing.report",
     "Source": "foci.probing.subject",
     "Subject": "foci.probing.subject",

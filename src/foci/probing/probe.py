@@ -4,47 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from annotated_types import Ge
 from numpy.typing import NDArray
 
 from foci.errors import ConfigError, DataError
 from foci.metrics.ranking import Estimate, average_precision, estimate, marked_share
 from foci.probing.counterfactual import replace_weights
 from foci.probing.erasure import erase
+from foci.probing.options import Options
 from foci.probing.report import CHANCE, MATTERS, REPLACEABLE, SMALL, UNCLEAR, UNIFORM, Probe, Row
 from foci.probing.subject import Erasing, Subject
-from foci.settings import settings
 
 GRADIENT = "gradient × input"
 _DIFFERENT = 0.5 * float(np.log(2.0))
 """Half of the largest divergence: from here on weights are called quite different."""
 _ENOUGH = 20
 """With fewer random orders than this, ranks among them are too coarse."""
-
-
-@settings
-class Options:
-    """How to probe."""
-
-    attentions_only: bool = False
-    """Leave out single heads: probe the mean of the heads of each attention."""
-    trials: Annotated[int, Ge(1)] = 20
-    """Random orders of erasing, which are chance."""
-    permutations: Annotated[int, Ge(0)] = 5
-    """Random permutations of the weights; 0 leaves out what other weights would do."""
-    steps: Annotated[int, Ge(0)] = 40
-    """Steps of the search for quite different weights that leave the answer where it is; 0 leaves it out."""
-    batch_size: Annotated[int, Ge(1)] = 32
-    """Variants of an input that are answered together."""
-    seed: Annotated[int, Ge(0)] = 0
-    """Seed of everything random."""
-
-    def __post_init__(self) -> None:
-        if self.steps and not self.permutations:
-            raise ConfigError("probe: steps needs permutations, whose weights are changed too. Set steps=0 as well.")
 
 
 class _Key(NamedTuple):

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from foci.errors import ConfigError
 from foci.probing.modules import of_module
-from foci.probing.probe import Options, probe_subjects
+from foci.probing.options import Options
+from foci.probing.probe import probe_subjects
 from foci.probing.report import Probe
 from foci.probing.subject import Subject
 from foci.settings import build
