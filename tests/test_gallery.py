@@ -14,7 +14,7 @@ from foci.gallery.sentence import ALIGNED, ENGLISH, GERMAN
 from foci.viz import heatmap
 from foci_cli import main
 
-FEATURES = {"squeeze_excitation", "cbam", "spatial"}
+FEATURES = {"squeeze_excitation", "cbam", "spatial", "deformable"}
 """Scenes that also show features, which are not weights."""
 
 
@@ -62,6 +62,15 @@ def test_scenes_are_computed_by_their_own_mechanism(monkeypatch):
         asked.clear()
         SCENES[name]()
         assert name in asked
+
+
+def test_what_the_caption_says_of_points(scenes):
+    feature, large, small, *coarse = scenes["deformable"].weights
+    assert [feature[7, x].item() for x in (7, 8, 16, 17)] == [0, 1, 1, 0], "the edges of the disc"
+    assert large.nonzero().tolist() == [[7, 8], [7, 16]]
+    assert small.nonzero().tolist() == [[3, 1], [3, 2], [3, 4], [3, 5]]
+    for map in coarse:
+        assert 0 < map.sum() / 4 < large.sum()
 
 
 def test_what_the_captions_say_of_scores(scenes):

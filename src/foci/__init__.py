@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from foci.functional.attend import attend as attend
     from foci.functional.kernels import decompositions as decompositions
     from foci.mechanisms.attention import Attention as Attention
+    from foci.mechanisms.heads import DeformableAttention as DeformableAttention
+    from foci.mechanisms.heads import DeformableWeights as DeformableWeights
     from foci.mechanisms.heads import KeyValueCache as KeyValueCache
     from foci.mechanisms.heads import MultiHeadAttention as MultiHeadAttention
     from foci.mechanisms.heads import MultiStepAttention as MultiStepAttention
@@ -78,6 +80,8 @@ _HOMES = {
     "AttentionPool": "foci.mechanisms.pool",
     "CBAM": "foci.mechanisms.visual",
     "CRF": "foci.mechanisms.structured",
+    "DeformableAttention": "foci.mechanisms.heads",
+    "DeformableWeights": "foci.mechanisms.heads",
     "Edits": "foci.recording",
     "EfficientChannel": "foci.mechanisms.visual",
     "Evaluation": "foci.tasks.frame.task",

@@ -15,7 +15,7 @@ from torch import nn
 from foci.errors import unknown_name
 from foci.functional.rotary_options import Rotary
 from foci.mechanisms.attention import Attention
-from foci.mechanisms.heads import MultiHeadAttention, MultiStepAttention
+from foci.mechanisms.heads import DeformableAttention, MultiHeadAttention, MultiStepAttention
 from foci.mechanisms.memory import NeuralTuringMemory
 from foci.mechanisms.pair import AttentionOverAttention, WordByWord
 from foci.mechanisms.pool import AttentionPool, HierarchicalPool
@@ -252,6 +252,12 @@ MECHANISMS: dict[str, Card] = {
         "foci.mechanisms.heads.multi_step",
         {"scale_by_length": {"scale_by_length": True}},
     ),
+    "deformable": Card(
+        DeformableAttention,
+        "attend",
+        {"model_dim": 6, "num_heads": 2, "num_levels": 1, "num_points": 3, "key_dim": 7},
+        "foci.mechanisms.heads.deformable",
+    ),
     "pool": Card(AttentionPool, "pool", {"value_dim": 5, "hidden_dim": 7}, "foci.mechanisms.pool.pool"),
     "hierarchical": Card(
         HierarchicalPool, "pool", {"value_dim": 5, "hidden_dim": 7}, "foci.mechanisms.pool.hierarchical"
@@ -296,6 +302,7 @@ ALIASES = {
     "reinforce": "hard",
     "entmax15": "entmax",
     "gehring": "multi_step",
+    "zhu": "deformable",
     "han": "hierarchical",
     "yang": "hierarchical",
     "aoa": "attention_over_attention",

@@ -10,7 +10,7 @@ from foci.builders import build
 from foci.catalog import MECHANISMS
 from foci.gallery import worked_example
 
-SIZES = {"B": 2, "L": 3, "S": 5, "R": 3, "N": 2, "T": 3, "V": 13, "W": 5, "1": 1}
+SIZES = {"B": 2, "L": 3, "S": 5, "R": 3, "N": 2, "T": 3, "V": 13, "W": 5, "1": 1, "2": 2}
 """Sizes of the letters that no catalog row sets; the others are those of the row's example."""
 OF_EXAMPLE = {
     "D": ("value_dim", "model_dim", "input_dim"),
@@ -19,6 +19,8 @@ OF_EXAMPLE = {
     "K": ("num_tags",),
     "C": ("channels",),
     "H": ("num_heads",),
+    "N": ("num_levels",),
+    "P": ("num_points",),
     "M": ("slot_dim",),
 }
 
@@ -77,7 +79,9 @@ def test_the_call_runs_with_the_shapes_it_names(name):
     found = [parameter.name + ("=None" if parameter.default is None else "") for parameter in parameters]
     by_name = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
     if by_name:
-        found = [*found[: -len(by_name)], "*", "bias=None"]  # what else is passed by name is one mechanism's own
+        # What else is passed by name is one mechanism's own.
+        named = ["bias=None"] if "bias" in by_name else found[-len(by_name) :]
+        found = [*found[: -len(by_name)], "*", *named]
     assert stated.split(", ") == found
     shapes = shapes_in(call, sizes_of(card))
     inputs = {
@@ -85,7 +89,7 @@ def test_the_call_runs_with_the_shapes_it_names(name):
         if "mask" in argument
         else torch.randn(shapes[argument])
         for argument in (part.removesuffix("=None") for part in found)
-        if argument not in ("state", "*")
+        if argument not in ("state", "*", "levels")
     }
     result = module(**inputs)
     if card.family == "memory":

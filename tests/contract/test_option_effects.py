@@ -29,6 +29,8 @@ OTHERS = {
     "normalize": "sigmoid",
     "num_heads": 3,
     "num_key_heads": 1,
+    "num_levels": 2,
+    "num_points": 2,
     "num_read_heads": 1,
     "num_slots": 11,
     "num_write_heads": 1,

@@ -45,14 +45,14 @@ def cases(*families: str) -> list[str]:
 EVERY_CASE = cases("attend", "pool", "pair", "memory", "map")
 ATTEND_CASES = cases("attend")
 
-FREE_VALUE = {case for case in ATTEND_CASES if case.partition("/")[0] not in ("multi_head", "multi_step")}
+FREE_VALUE = {case for case in ATTEND_CASES if case.partition("/")[0] not in ("multi_head", "multi_step", "deformable")}
 """Cases whose value may have any size, and whose output is exactly weights · value."""
 
 CHOOSING = {case for case in ATTEND_CASES if option(case, "normalize") in ("hard", "sample", "gumbel")}
 """Cases that read one cell: piecewise constant in their scores."""
 
-LOCAL = {case for case in ATTEND_CASES if option(case, "focus") in ("local_m", "local_p", "median_window")}
-"""Cases whose window follows the query or the weights: it may hold no readable cell, and local_p's weights fade."""
+LOCAL = {"deformable"} | {c for c in ATTEND_CASES if option(c, "focus") in ("local_m", "local_p", "median_window")}
+"""Cases whose window or points follow the query or the weights: they may hold no readable cell, and local_p's fade."""
 
 ALIGNED = {
     case

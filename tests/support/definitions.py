@@ -33,6 +33,8 @@ def by_definition(
     row = case.partition("/")[0]
     if row == "multi_head":
         return _multi_head(case, module, query, key, value, readable)
+    if row == "deformable":
+        return deformable(module, query, value, readable, [(1, key.shape[1])])
     if row == "multi_step":
         scores = module.layer(query) @ key.mT
         weights = torch.stack([_rows(case, scores[b], readable[b]) for b in range(shape[0])])
@@ -231,3 +233,43 @@ def _rows(case: str, scores: Tensor, readable: Tensor, sink: Tensor | None = Non
             read = scores[row, cells]
             weights[row, cells] = normalize(read if sink is None else torch.cat([read, sink.view(1)]))[: len(read)]
     return weights
+
+
+def deformable(
+    module: nn.Module,
+    query: Tensor,
+    value: Tensor,
+    readable: Tensor,
+    levels: list[tuple[int, int]],
+    reference: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Zhu 2021, eqs. 1-3: every cell weighs what the two triangles around a point give it."""
+    heads, points = module.num_heads, module.num_points
+    reference = module.reference_layer(query).sigmoid() if reference is None else reference
+    values = module.value_layer(value).unflatten(-1, (heads, -1))
+    weights = torch.zeros(len(query), heads, query.shape[1], value.shape[1], dtype=query.dtype)
+    output = torch.zeros_like(query)
+    for b in range(len(query)):
+        for i in range(query.shape[1]):
+            if not readable[b, i].any():
+                continue
+            offsets = module.offset_layer(query[b, i]).view(heads, len(levels), points, 2)
+            of_points = [NORMALIZERS["softmax"](row) for row in module.weight_layer(query[b, i]).view(heads, -1)]
+            for m in range(heads):
+                cell = 0
+                for level, (height, width) in enumerate(levels):
+                    cells = [(cell + r * width + c, r, c) for r in range(height) for c in range(width)]
+                    open_cells = [(r, c) for number, r, c in cells if readable[b, :, number].any()]
+                    wide = max((c + 1 for _, c in open_cells), default=0)
+                    high = max((r + 1 for r, _ in open_cells), default=0)
+                    for k in range(points):
+                        x = reference[b, i, 0] * wide + offsets[m, level, k, 0]
+                        y = reference[b, i, 1] * high + offsets[m, level, k, 1]
+                        for number, r, c in cells:
+                            across, down = 1 - abs(x - c - 0.5), 1 - abs(y - r - 0.5)
+                            if across > 0 and down > 0 and readable[b, i, number]:
+                                weights[b, m, i, number] += of_points[m][level * points + k] * across * down
+                    cell += height * width
+            read = [weights[b, m, i] @ values[b, :, m] for m in range(heads)]
+            output[b, i] = module.output_layer(torch.cat(read))
+    return output, weights

@@ -76,9 +76,14 @@ def row_lengths(mask: Bool[Tensor, "..."] | None, key: Float[Tensor, "#B S D"]) 
     if mask is None:
         return torch.full((batch, 1), size, device=key.device)
     (batch,) = torch.broadcast_shapes((batch,), mask.shape[:1])
-    last = torch.arange(1, size + 1, device=key.device) * mask.any(dim=1)
+    return one_past_last(mask.any(dim=1).expand(-1, size)).expand(batch, 1)
+
+
+def one_past_last(readable: Bool[Tensor, "B S"]) -> Int[Tensor, "B 1"]:
+    """Return one past the last readable position of each row; 0 where there is none."""
+    last = torch.arange(1, readable.shape[-1] + 1, device=readable.device) * readable
     # The prepended 0 makes the maximum of a source without positions 0.
-    return F.pad(last, (1, 0)).amax(dim=-1, keepdim=True).expand(batch, 1)
+    return F.pad(last, (1, 0)).amax(dim=-1, keepdim=True)
 
 
 def local(

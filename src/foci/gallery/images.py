@@ -1,10 +1,10 @@
-"""Scenes of feature maps: weights of channels and of locations."""
+"""Scenes of feature maps: weights of channels, of locations, and of a few points."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy, max_pool2d
+from torch.nn.functional import binary_cross_entropy, interpolate, max_pool2d
 
 from foci.gallery.scene import Scene, build, fit, set_parameter
 
@@ -80,6 +80,33 @@ def spatial() -> Scene:
         caption="One map of weights for all channels, from the mean and the maximum over the channels around each "
         "location. The features are those of the picture for `squeeze_excitation`; fitted in 100 steps to find the "
         "object.",
+    )
+
+
+def deformable() -> Scene:
+    """A query reads a few points around its reference, on a fine and a coarse map."""
+    levels = [(HEIGHT, WIDTH), (HEIGHT // 2, WIDTH // 2)]
+    attention = build("deformable", model_dim=1, num_heads=1, num_levels=2, num_points=2)
+    for layer in (attention.offset_layer, attention.weight_layer):
+        for parameter in layer.parameters():
+            set_parameter(parameter, 0.0)
+    set_parameter(attention.offset_layer.weight[:, 0], torch.tensor([-1.0, 0, 1, 0, -0.5, 0, 0.5, 0]))
+    set_parameter(attention.weight_layer.bias, torch.tensor([1.0, 1.0, 0.0, 0.0]))
+    cells = torch.cat([level.flatten() for level in (_disc(), _disc()[:, ::2, ::2])]).view(1, -1, 1)
+    sizes, centers = torch.tensor([[[4.0], [1.5]]]), torch.tensor([[[12.5, 7.5], [3.5, 3.5]]])
+    reference = centers / torch.tensor([WIDTH, HEIGHT])
+    weights = attention(sizes, cells, reference=reference, levels=levels).weights.dense()[0, 0].detach()
+    fine, coarse = weights.split([height * width for height, width in levels], dim=-1)
+    enlarged = interpolate(coarse.view(1, 2, *levels[1]), levels[0], mode="nearest")[0]
+    return Scene(
+        weights=torch.cat([_disc(), fine.view(2, *levels[0]), enlarged]),
+        panels=["feature", *(f"query {number}, {level} map" for level in ("fine", "coarse") for number in (1, 2))],
+        scale=["feature"] + ["weight"] * 4,
+        across=3,
+        caption="A query holds how large it expects an object to be, and reads to the left and right of its reference "
+        "point: query 1 at the edges of the disc, query 2 close to a point at the upper left. Both read a fine map "
+        "and, with smaller weights, a coarse one, whose cells are drawn in the size of four. A point between cells "
+        "shares its weight among those around it. All parameters are set by hand.",
     )
 
 

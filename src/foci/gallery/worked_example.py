@@ -79,6 +79,8 @@ _VARIABLES = {
 
 _SIGNATURES: dict[str, str] = {
     "attend": "query, key, value=None, mask=None, state=None, *, bias=None) -> AttentionOutput(output, weights, state)",
+    "deformable": "query, key, value=None, mask=None, state=None, *, reference=None, levels=None) -> AttentionOutput("
+    "output, weights, state)",
     "pool": "value, mask=None) -> AttentionOutput(output, weights, state)",
     "pair": "left, right, left_mask=None, right_mask=None) -> PairOutput(output, weights, left, right, reverse)",
     "memory": "input, state=None) -> (output, state)",
@@ -92,6 +94,10 @@ _SHAPES: dict[str, str] = {
     "multi_head": """
     query (B, L, D), key (B, S, Dk), value (B, S, Dk) or the key, mask and bias (B, L, S), or with H after B
     output (B, L, D), weights (B, H, L, S)""",
+    "deformable": """
+    query (B, L, D), key (B, S, Dk) of all levels, value (B, S, Dk) or the key, mask (B, L, S)
+    reference (B, L, 2), x and y from 0 to 1 of where each query looks, levels [(height, width), …] of N levels
+    output (B, L, D), weights (B, H, L, S), weights.of_points (B, H, L, N, P) of P points on each level""",
     "multi_step": """
     query (B, L, Dq), key (B, S, Dk), value (B, S, Dk) or the key, mask and bias (B, L, S)
     output (B, L, Dk), weights (B, L, S)""",
@@ -135,7 +141,7 @@ _SHOWN: dict[str, tuple[str, ...]] = {
 
 def call(name: str, card: Card) -> str:
     """How the mechanism is called, and the shapes of what it takes and returns."""
-    return f"{_of(_VARIABLES, name, card)}({_SIGNATURES[card.family]}{_of(_SHAPES, name, card)}"
+    return f"{_of(_VARIABLES, name, card)}({_of(_SIGNATURES, name, card)}{_of(_SHAPES, name, card)}"
 
 
 def code(name: str, card: Card) -> str:
