@@ -21,6 +21,11 @@ def squared(query, read):
     return read._replace(output=read.output.square())
 
 
+def others_only(query, key):
+    """A focus: all positions but the one of the query's number."""
+    return ~torch.eye(query.shape[1], key.shape[1], dtype=torch.bool).unsqueeze(0)
+
+
 def running_sum(sentences, exists):
     """A sentence encoder."""
     return (sentences * exists.unsqueeze(-1)).cumsum(dim=1)
@@ -39,6 +44,7 @@ OPTIONS = {
     "multi_head: dot": {"score": "dot", "qk_norm": True, "rotary": True, "num_heads": 3, "num_key_heads": 1},
     "multi_head: sigmoid": {"normalize": "sigmoid", "qk_norm": True},
     "multi_head: entmax15": {"normalize": "entmax15", "qk_norm": True},
+    "multi_head: own parts": {"focus": others_only, "after": squared},
 }
 """Options that are no variants of the catalog."""
 

@@ -147,7 +147,7 @@ CLASSES = {getattr(card.builder, "func", card.builder): name for name, card in r
 OTHERS = {
     "score": "cosine",
     "normalize": "sigmoid",
-    "focus": "causal",
+    "focus": own_part,
     "dropout": 0.5,
     "after": own_part,
     "key_dim": 11,
