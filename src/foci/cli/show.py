@@ -14,6 +14,7 @@ from foci.viz.views import views_of
 
 if TYPE_CHECKING:
     from foci.recording.head_search import HeadRanking, Wanted
+    from foci.tasks.frame.predictor import Predictor
     from foci.viz.trace import Trace
 
 _DOC = """Show what a prediction attended to: in the terminal, or as files of the given kinds.
@@ -56,8 +57,8 @@ _FLAGS = [
         "relevance",
         "What mattered instead of what was read: rollout (all layers of self-attention), gradient (attention × "
         "gradient), chefer (gradients through all layers), norms (of weighted values) or value_zeroing (how far "
-        "outputs turn without a value). Except for rollout, of models of --hf or traces that have it. The page has "
-        "it beside the weights.",
+        "outputs turn without a value). Of a run of classify, entail, translate or summarize, of --hf, or of a trace "
+        "that has it; rollout of any. The page has it beside the weights.",
     ),
     Flag(
         "find",
@@ -236,6 +237,7 @@ def _predicted(path: Path, inputs: tuple[str, ...], given: Given) -> list[Trace]
     from foci.cli.train import example_inputs
     from foci.errors import ConfigError
     from foci.tasks.frame.predictor import load
+    from foci.viz import relevance
 
     predictor = load(path, checkpoint=given.get("checkpoint", "auto"))
     _given(inputs, f"{shlex.quote(str(path))} {example_inputs(type(predictor.task))}")
@@ -245,6 +247,8 @@ def _predicted(path: Path, inputs: tuple[str, ...], given: Given) -> list[Trace]
     for number, prediction in enumerate(predictions, start=1):
         print_notes(prediction, f"input {number}")
     traces = edits.edited_traces(predictor, records, options, predictions, given)
+    if given.get("relevance") in relevance.COMPUTED and None not in traces:
+        traces = _explained(predictor, records, given)
     found = [trace for trace in traces if trace is not None and trace.attentions]
     if len(found) < len(traces):
         raise ConfigError(
@@ -252,6 +256,15 @@ def _predicted(path: Path, inputs: tuple[str, ...], given: Given) -> list[Trace]
             "attention."
         )
     return found
+
+
+def _explained(predictor: Predictor, records: list[Any], given: Given) -> list[Trace | None]:
+    from foci.errors import ConfigError
+    from foci.tasks.frame.probing.runs import traces_with_relevance
+
+    if edits.edits_from(given) is not None or edits.wants_each(given):
+        raise ConfigError(f"--relevance {given['relevance']} is of the model as it is. Leave the edits out.")
+    return [*traces_with_relevance(predictor, records, given["relevance"])]
 
 
 def _print(trace: Trace, name: str | None, head: int | None, view: str | None, *, apart: bool) -> None:

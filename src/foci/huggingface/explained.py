@@ -26,13 +26,8 @@ from foci.huggingface.tokens import Encoded, axis_of, labels_of
 from foci.metrics.relevance import value_zeroing
 from foci.recording import record
 from foci.viz.axis import Axis
-from foci.viz.relevance import with_maps, with_relevance
+from foci.viz.relevance import SCORED, with_maps, with_relevance
 from foci.viz.trace import Trace
-
-SCORED = ("gradient", "chefer")
-"""Relevances that explain a score, for which a model needs its head."""
-COMPUTED = (*SCORED, "norms", "value_zeroing")
-"""Relevances that are computed with the model; the others are of a trace."""
 
 
 class Pass(NamedTuple):

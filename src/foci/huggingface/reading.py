@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from foci.errors import ConfigError, DataError
-from foci.huggingface.explained import COMPUTED, SCORED, explained
+from foci.huggingface.explained import explained
 from foci.huggingface.images import encoded_with_images, mixed_axis, opened
 from foci.huggingface.loading import Loaded, load
 from foci.huggingface.names import AXES, kind_of, named, of_sequence
@@ -33,6 +33,7 @@ from foci.recording import Edits, Recording, edit, record
 from foci.settings import build
 from foci.viz.axis import Axis
 from foci.viz.head_answers import UNEDITED, Answer, answers_without_heads, with_answers
+from foci.viz.relevance import COMPUTED, SCORED
 from foci.viz.trace import Trace, TracedAttention
 from foci.weights import Weights
 

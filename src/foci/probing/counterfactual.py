@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -81,7 +80,7 @@ def _adversarial(erasing: Erasing, paths: Sequence[str], steps: int, seed: int) 
         found = [one.nan_to_num(0.0) for one in found]
         with torch.enable_grad(), edit(subject.model) as edits:
             for (path, number), one in zip(places, found):
-                edits.weights(path, partial(_shaped, one), call=number)
+                edits.weights(path, one.unsqueeze(-2) if one.dim() == 2 else one, call=number)
             after = subject.answer()
         moved = (after - erasing.before.to(after.dtype)).abs().sum(dim=-1).div(2).mean()
         apart = torch.cat([_divergence(one, old).flatten() for one, old in zip(found, calls)]).mean()
@@ -91,10 +90,6 @@ def _adversarial(erasing: Erasing, paths: Sequence[str], steps: int, seed: int) 
         (_PENALTY * (moved - EPSILON).clamp_min(0.0) - apart).backward()
         optimizer.step()
     return best
-
-
-def _shaped(new: Tensor, old: Tensor) -> Tensor:
-    return new.reshape(old.shape)
 
 
 def _shuffled(weights: Tensor, where: Tensor, generator: torch.Generator) -> Tensor:

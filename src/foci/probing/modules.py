@@ -69,7 +69,7 @@ def read_by_path(tape: Recording) -> dict[str, NDArray[np.float64]]:
     """
     found = {}
     for path in tape.paths:
-        calls = [weights.dense()[0].double() for weights in tape.calls(path)]
+        calls = [weights.dense()[0].detach().double() for weights in tape.calls(path)]
         calls = [one.reshape((1,) * (3 - one.dim()) + one.shape) for one in calls if one.dim() <= 3]
         same = [one for one in calls if one.shape[::2] == calls[-1].shape[::2]]
         if same:

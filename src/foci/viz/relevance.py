@@ -39,6 +39,10 @@ NEEDS = {
     "foci.viz.relevance.with_maps.",
 }
 """The relevances, and what each of them needs."""
+SCORED = ("gradient", "chefer")
+"""Relevances that explain a score."""
+COMPUTED = (*SCORED, "norms", "value_zeroing")
+"""Relevances that are computed with the model; the others are of a trace."""
 _ROUNDING = 1e-6
 """A row with a smaller share of the largest one than this has no relevance."""
 

@@ -28,11 +28,10 @@ from foci.layers.interfaces import StepDecoder
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.metrics.likelihood import Likelihood, TextSize
 from foci.models.encoder_decoder import EncoderDecoder
-from foci.probing.subject import Subject
 from foci.scripts import begins_spaceless, lowered
 from foci.tasks.frame.file_task import FileTask
 from foci.tasks.frame.prediction_loop import by_length, predict_in_batches
-from foci.tasks.frame.probing.traces import subject_of_trace
+from foci.tasks.frame.probing.traces import TracedPass
 from foci.tasks.frame.search_options import SearchOptions
 from foci.tasks.frame.task import FILES, Prediction, Progress, Record
 from foci.viz.axis import Axis, Mark
@@ -220,10 +219,10 @@ class Seq2SeqTask(FileTask):
         traced = self.trace(model, assets, sources, number, hypothesis, text) if trace else None
         return Prediction(records[number], text, hypothesis.score, details, traced)
 
-    def subject(self, model: nn.Module, assets: Any, record: Record) -> Subject:
-        """Return an input whose tokens can be erased; the answer is the best hypothesis, token by token."""
+    def traced_pass(self, model: nn.Module, assets: Any, record: Record) -> TracedPass:
+        """Return how the model reads an input; the answer is the best hypothesis, token by token."""
         if self.inputs[0].kind in FILES:
-            return super().subject(model, assets, record)
+            return super().traced_pass(model, assets, record)
         sources, options = self.encode_sources(assets, [record]), self.limited(self.Options())
         hypothesis = next(iter(self.search(model, sources, [0], options)))[0]
         given, valid = padded(model, [sources[0]])
@@ -236,7 +235,7 @@ class Seq2SeqTask(FileTask):
         def probabilities(output: Any) -> Tensor:
             return cast("Tensor", output.logits.float().softmax(dim=-1))
 
-        return subject_of_trace(model, (given, valid, read), {"source": 0}, trace, probabilities, record)
+        return TracedPass((given, valid, read), {"source": 0}, trace, probabilities)
 
 
 # ---- the search

@@ -19,9 +19,9 @@ from foci.data.lines import Fault
 from foci.data.splits import file_key, text_key
 from foci.encodings import AUTO
 from foci.errors import ConfigError
-from foci.probing.subject import Subject
 from foci.scripts import NormalForm, normalized
 from foci.tasks import row_of
+from foci.tasks.frame.probing.traces import TracedPass
 from foci.training.objective import Batches, Loss
 from foci.viz.trace import Trace
 
@@ -308,11 +308,11 @@ class Task(ABC):
         """Return the alignment of the words of each record; of a task that has ``AlignOptions``."""
         raise NotImplementedError
 
-    def subject(self, model: nn.Module, assets: Any, record: Record) -> Subject:
-        """Return an input as what can be probed: see `foci.probe`."""
+    def traced_pass(self, model: nn.Module, assets: Any, record: Record) -> TracedPass:
+        """Return one pass of the model over an input, for `foci.probe` and relevance."""
         raise ConfigError(
-            f"probe: inputs of {self.name} cannot be erased word by word. Probe a run of classify, entail, "
-            "translate or summarize, or its model with foci.probe(run.model, …)."
+            f"inputs of {self.name} are not read word by word, so that none can be erased. Take a run of classify, "
+            "entail, translate or summarize, or the model itself: foci.probe(run.model, …)."
         )
 
     def stream(

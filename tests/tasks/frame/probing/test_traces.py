@@ -1,9 +1,15 @@
-"""Where tokens stand in their text."""
+"""Where tokens stand in their text, and relevance of runs beside loops over the same model."""
 
+import numpy as np
 import pytest
 
+import foci
 from foci.errors import ConfigError
+from foci.recording import record
+from foci.tasks.frame import config as configs
+from foci.tasks.frame.probing.runs import traces_with_relevance
 from foci.tasks.frame.probing.traces import _marked, _places
+from foci.tasks.translate.task import Translate
 
 
 def test_tokens_are_found_in_order():
@@ -30,3 +36,51 @@ def test_spans_may_be_of_each_text():
 def test_spans_without_a_text_are_refused():
     with pytest.raises(ConfigError, match="there is no such text"):
         _marked({"rationales": [[0, 1]]}, "document", ["a"])
+
+
+BLOCKS = {"model_dim": 12, "hidden_dim": 17, "num_heads": 3, "num_layers": 2}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A translator that is a Transformer of two layers."""
+    folder = tmp_path_factory.mktemp("relevance") / "run"
+    smallest = {name: one for name, one in Translate.Config.smallest.items() if not name.startswith("model")}
+    blocks = {"kind": "transformer", "encoder": BLOCKS, "decoder": BLOCKS}
+    tables = configs.put({**smallest, "model": blocks}, {"training.max_steps": 3, "training.eval_every": 3})
+    foci.train("translate", tables, out=folder, log=lambda text: None)
+    return foci.load(folder)
+
+
+def relevant(run, method):
+    (trace,) = traces_with_relevance(run, run.task.examples(run.held_out(), 1), method)
+    return trace
+
+
+@pytest.mark.parametrize("method", ["gradient", "chefer", "norms", "value_zeroing"])
+def test_every_relevance_is_there_for_a_run(run, method):
+    trace = relevant(run, method)
+    assert len(trace.attentions) == 6
+    for one in trace.relevance(method).attentions.values():
+        total = one.dense().sum(axis=-1)
+        assert np.all(np.isclose(total, 1, atol=1e-4) | (total == 0))
+    assert ("explained" in trace.metadata) == (method in ("gradient", "chefer"))
+
+
+def test_the_gradient_is_that_of_the_answer(run):
+    inputs = run.task.examples(run.held_out(), 1)
+    trace = relevant(run, "gradient")
+    one = run.task.traced_pass(run.model, run.assets, run.task.normal(inputs[0]))
+    with record(run.model, gradients=True) as tape:
+        logs = run.model(*one.inputs).logits.log_softmax(-1)
+    logs.max(dim=-1).values.sum().backward()
+    size = len(trace.axes["source"])
+    path = [path for path in tape.paths if path.startswith("decoder") and tape[path].shape[-1] == size][-1]
+    expected = (tape[path].dense() * tape.gradient(path))[0].clamp_min(0).mean(dim=0).detach()
+    found = [one for name, one in trace.attentions.items() if name.endswith("cross")][-1]
+    assert found.extras["gradient"] == pytest.approx(expected.numpy(), rel=1e-3, abs=1e-7)
+
+
+def test_nothing_of_it_stays_on_the_model(run):
+    relevant(run, "chefer")
+    assert all(one.grad is None for one in run.model.parameters())

@@ -28,12 +28,11 @@ from foci.errors import DataError
 from foci.metrics import labels as label_metrics
 from foci.metrics.calibration import fit_share
 from foci.printable import printable
-from foci.probing.subject import Subject
 from foci.tasks.frame.baselines import most_frequent
 from foci.tasks.frame.file_task import LOGGED_LABELS, FileTask, log_labels, shortened
 from foci.tasks.frame.notes import left_out
 from foci.tasks.frame.prediction_loop import by_length, predict_in_batches
-from foci.tasks.frame.probing.traces import subject_of_trace
+from foci.tasks.frame.probing.traces import TracedPass
 from foci.tasks.frame.scores import UNTRAINED, Scores, calibration_table
 from foci.tasks.frame.task import Evaluation, Log, Prediction, Progress, Record, Shard, Splits, Table
 from foci.training.objective import Batches, Loss
@@ -351,10 +350,10 @@ class LabelTask(FileTask):
 
         return predict_in_batches(records, batches, answer, progress, unusable=encoded.unusable, numbers=encoded.rows)
 
-    def subject(self, model: nn.Module, assets: Any, record: Record) -> Subject:
-        """Return an input whose words can be erased; of answers by a vote, the network's are probed."""
+    def traced_pass(self, model: nn.Module, assets: Any, record: Record) -> TracedPass:
+        """Return how the model reads an input; of answers by a vote, the answer is the network's."""
         if not self.token_inputs:
-            return super().subject(model, assets, record)
+            return super().traced_pass(model, assets, record)
         (prediction,) = self.predict(model, assets, [record], self.Options(), True, lambda done: None)
         if prediction.trace is None:
             raise DataError(f"probe: {prediction.details.get('notes', 'the input cannot be read')}")
@@ -365,7 +364,7 @@ class LabelTask(FileTask):
             scores: Tensor = output.logits.float() / self.temperature()
             return scores.softmax(dim=-1)
 
-        return subject_of_trace(model, inputs, self.token_inputs, prediction.trace, probabilities, record)
+        return TracedPass(inputs, self.token_inputs, prediction.trace, probabilities)
 
     # ---- evaluation
 

@@ -16,7 +16,9 @@ from foci.probing.report import Probe
 from foci.probing.subject import Subject
 from foci.settings import build
 from foci.tasks.frame.predictor import Predictor
+from foci.tasks.frame.probing.traces import explained_trace, subject_of_trace
 from foci.tasks.frame.task import Progress, as_records, is_empty
+from foci.viz.trace import Trace
 
 
 def probe(
@@ -73,5 +75,15 @@ def subjects_of_run(run: Predictor, inputs: Iterable[Any]) -> Iterator[Subject]:
         if is_empty(given, task.inputs):
             raise ConfigError(f"probe: entry {number} is empty, expected text.")
         with torch.no_grad():
-            subject = task.subject(run.model, run.assets, task.normal(given))
+            one = task.traced_pass(run.model, run.assets, task.normal(given))
+            subject = subject_of_trace(run.model, one, given)
         yield subject
+
+
+def traces_with_relevance(run: Predictor, inputs: Iterable[Any], method: str) -> Iterator[Trace]:
+    """Return the traces of inputs of a run with a relevance that is computed with the model, beside their weights."""
+    task = run.task
+    for given in as_records("relevance", inputs, task.inputs):
+        with torch.no_grad():
+            one = task.traced_pass(run.model, run.assets, task.normal(given))
+        yield explained_trace(run.model, one, method)

@@ -1,10 +1,10 @@
-"""Inputs of a run as what can be probed: the attentions of a prediction's trace, and what people marked."""
+"""Inputs of a run with their traces: as what can be probed, with what people marked, and with relevance."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,57 +12,113 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from foci.errors import ConfigError
+from foci.metrics.relevance import value_zeroing
 from foci.probing.modules import read_by_path
 from foci.probing.subject import Attended, Place, Source, Subject, overlapping
-from foci.recording import record
-from foci.viz.trace import Trace
+from foci.recording import Recording, record
+from foci.viz.relevance import SCORED, with_maps, with_relevance
+from foci.viz.trace import Trace, TracedAttention
 
 RATIONALES = "rationales"
 """The field of what people marked as the reason: ``[begin, end]`` of characters, in a text or by the name of a text."""
 
 
-def subject_of_trace(
-    model: nn.Module,
-    inputs: Sequence[Any],
-    places: Mapping[str, Place],
-    trace: Trace,
-    probabilities: Callable[[Any], Tensor],
-    given: Mapping[str, Any],
-) -> Subject:
+_EQUAL = 1e-4
+"""Weights that differ by less are those of one attention."""
+
+
+class TracedPass(NamedTuple):
+    """One input of a run as its model reads it.
+
+    Attributes:
+        inputs: the arguments of the model; of an answer that was searched, with the answer.
+        places: of the axes of the trace whose tokens can be erased, which of the inputs has their ids.
+        trace: of the prediction.
+        probabilities: returns those of the answers, from what the model returns.
+    """
+
+    inputs: Sequence[Any]
+    places: Mapping[str, Place]
+    trace: Trace
+    probabilities: Callable[[Any], Tensor]
+
+
+def subject_of_trace(model: nn.Module, one: TracedPass, given: Mapping[str, Any]) -> Subject:
     """Return an input of a run as what can be probed: its attentions are those of its trace.
 
     Args:
         model: of the run.
-        inputs: the arguments of the model.
-        places: of the axes of the trace whose tokens can be erased, which of the inputs has their ids.
-        trace: of the prediction.
-        probabilities: of the answers, from what the model returns.
+        one: the input as the model reads it.
         given: the input, with what people marked.
     """
+    axes = one.trace.axes
     sources = {
-        key: Source(place, trace.axes[key].labels, gold=_marked(given, key, trace.axes[key].labels))
-        for key, place in places.items()
-        if key in trace.axes
+        key: Source(place, axes[key].labels, gold=_marked(given, key, axes[key].labels))
+        for key, place in one.places.items()
+        if key in axes
     }
-    bare = Subject(model, dict(enumerate(inputs)), sources, {}, probabilities, title=trace.text)
+    bare = Subject(model, dict(enumerate(one.inputs)), sources, {}, one.probabilities, title=one.trace.text)
     with torch.no_grad(), record(model, detach=True) as tape:
         bare.answer()
-    by_path = read_by_path(tape)
-    attentions = {}
-    for name, attention in trace.attentions.items():
-        if attention.source in sources and not attention.derived:
-            weights = np.stack([attention.dense(head) for head in range(attention.heads)]).astype(np.float64)
-            same = [path for path in by_path if _equal(by_path[path], weights)]
-            by_path = {path: one for path, one in by_path.items() if path not in same[:1]}
-            attentions[name] = Attended(attention.source, weights.mean(axis=1), tuple(same[:1]))
-    unknown = [name for name, one in attentions.items() if not one.paths]
-    if len(unknown) == 1:  # made of all that is left, as the weights of a document's words are of those of its levels
-        attentions[unknown[0]] = attentions[unknown[0]]._replace(paths=tuple(by_path))
+    paths = _paths_of(one.trace, tape)
+    attentions = {
+        name: Attended(attention.source, _heads(attention).mean(axis=1), paths[name])
+        for name, attention in one.trace.attentions.items()
+        if attention.source in sources and not attention.derived
+    }
     return replace(bare, attentions=attentions)
 
 
-def _equal(first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
-    return first.shape == second.shape and np.allclose(first, second, atol=1e-4)
+def explained_trace(model: nn.Module, one: TracedPass, method: str) -> Trace:
+    """Return the trace with a relevance of each attention that is computed with the model: one of `COMPUTED`.
+
+    What is explained is the log-probability of the answer.
+    """
+    scored = method in SCORED
+    with torch.set_grad_enabled(scored), record(model, gradients=scored, values=method == "norms") as tape:
+        answer = one.probabilities(model(*one.inputs))
+        if scored:
+            score = answer.max(dim=-1).values.clamp_min(1e-30).log().sum()
+            score.backward()
+    model.zero_grad(set_to_none=True)
+    found = _paths_of(one.trace, tape)
+    paths = {name: some[0] for name, some in found.items() if len(some) == 1 and len(tape.calls(some[0])) == 1}
+    known = replace(one.trace, attentions={name: one.trace.attentions[name] for name in paths})
+    if method == "value_zeroing":
+        with torch.no_grad():
+            turned = value_zeroing(model, lambda: model(*one.inputs), list(paths.values()))
+        return with_maps(one.trace, method, {name: turned[path][0] for name, path in paths.items()})
+    mapped = with_relevance(known, tape, 0, paths)
+    about: dict[str, str | float] = {}
+    if scored:
+        about = {"explained": "log-probability of the answer", "score": float(score.detach())}
+    return replace(
+        one.trace,
+        attentions={**one.trace.attentions, **mapped.attentions},
+        metadata={**one.trace.metadata, **mapped.metadata, **about},
+    )
+
+
+def _paths_of(trace: Trace, tape: Recording) -> dict[str, tuple[str, ...]]:
+    """Return the modules that compute each attention: those with the same weights."""
+    by_path = read_by_path(tape)
+    found = {}
+    for name, attention in trace.attentions.items():
+        weights = _heads(attention)
+        apart = {
+            path: float(np.abs(one - weights).max()) for path, one in by_path.items() if one.shape == weights.shape
+        }
+        nearest = min(apart, key=apart.__getitem__, default="")
+        found[name] = (nearest,) if apart.get(nearest, 1.0) < _EQUAL else ()
+        by_path = {path: one for path, one in by_path.items() if path not in found[name]}
+    unknown = [name for name, paths in found.items() if not paths and not trace.attentions[name].derived]
+    if len(unknown) == 1:  # made of all that is left, as the weights of a document's words are of those of its levels
+        found[unknown[0]] = tuple(by_path)
+    return found
+
+
+def _heads(attention: TracedAttention) -> NDArray[np.float64]:
+    return np.stack([attention.dense(head) for head in range(attention.heads)]).astype(np.float64)
 
 
 def _marked(given: Mapping[str, Any], key: str, tokens: Sequence[str]) -> frozenset[int] | None:
