@@ -102,7 +102,7 @@ def explained_trace(model: nn.Module, one: TracedPass, method: str) -> Trace:
 def _paths_of(trace: Trace, tape: Recording) -> dict[str, tuple[str, ...]]:
     """Return the modules that compute each attention: those with the same weights."""
     by_path = read_by_path(tape)
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
     for name, attention in trace.attentions.items():
         weights = _heads(attention)
         apart = {
