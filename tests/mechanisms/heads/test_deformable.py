@@ -12,6 +12,7 @@ import foci
 from foci import masks
 from foci.errors import ConfigError, ShapeError
 from foci.mechanisms.heads import DeformableAttention
+from foci.mechanisms.heads import deformable as deformable_module
 
 B, L, D, H, P = 2, 5, 6, 3, 2
 LEVELS = [(3, 5), (2, 2)]
@@ -46,8 +47,10 @@ MASKS = {
 }
 
 
+@pytest.mark.parametrize("by_map", [False, True])
 @pytest.mark.parametrize("kind", MASKS)
-def test_two_levels_by_loops(kind):
+def test_two_levels_by_loops(kind, by_map, monkeypatch):
+    monkeypatch.setattr(deformable_module, "_trains_by_map", lambda *_: by_map)
     module, query, cells, reference = built()
     mask = MASKS[kind]()
     readable = torch.ones(B, L, S, dtype=torch.bool) if mask is None else mask.expand(B, L, S)
@@ -70,8 +73,10 @@ def test_the_map_reads_what_the_points_read(kind):
     assert read.weights.heads(1).dense().equal(read.weights.dense()[:, 1])
 
 
+@pytest.mark.parametrize("by_map", [False, True])
 @pytest.mark.parametrize("kind", MASKS)
-def test_gradients_on_two_levels(kind):
+def test_gradients_on_two_levels(kind, by_map, monkeypatch):
+    monkeypatch.setattr(deformable_module, "_trains_by_map", lambda *_: by_map)
     module, *inputs = built()
     mask = MASKS[kind]()
 

@@ -102,6 +102,12 @@ def _closed(shares: Tensor, cells: Tensor, mask: Tensor | None, size: int) -> Te
     return shares * mask.expand(*shares.shape[:-1], size).gather(-1, cells)
 
 
+def _trains_by_map(values: Tensor, shares: Tensor) -> bool:
+    """Return whether gradients flow and the map is smaller than what is gathered; then its gradient is the faster."""
+    _, size, _, features = values.shape
+    return (values.requires_grad or shares.requires_grad) and known_true(size <= shares.shape[-1] * features)
+
+
 def _reread(values: Tensor, shares: Tensor, cells: Tensor, mask: Tensor | None) -> Reread:
     """Return how points read, for `foci.edit`."""
 
@@ -124,6 +130,8 @@ def _read_points(
     weights = Weights(Scattered(shares, cells, size))
     if known_true(size == 0):
         return AttentionOutput(values.new_zeros(*shares.shape[:-1], features), weights)
+    if _trains_by_map(values, shares):
+        return AttentionOutput(_read(weights.dense(), values), weights)
     # One row of the table per cell and head: nothing is transposed, and each row is read in one piece.
     head = torch.arange(heads, device=cells.device).view(-1, 1, 1)
     first = torch.arange(batch, device=cells.device).view(-1, 1, 1, 1) * size
