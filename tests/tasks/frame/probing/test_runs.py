@@ -9,7 +9,7 @@ from foci.errors import ConfigError, FociError
 from foci.probing.subject import Erasing
 from foci.tasks import TASKS
 from foci.tasks.frame import config as configs
-from foci.tasks.frame.probing.runs import subjects_of_run
+from foci.tasks.frame.probing.runs import subjects_of_run, traces_with_relevance
 from foci.tasks.frame.task import find
 
 FEW = {"permutations": 1, "steps": 2, "trials": 3}
@@ -74,6 +74,12 @@ def test_a_translation_is_probed_token_by_token(runs):
     assert answer.sum(dim=-1) == pytest.approx(torch.ones(answer.shape[:2]), abs=1e-4)
     assert {one.source for one in subject.attentions.values()} == {"source"}
     assert any(name.endswith("cross") and one.paths for name, one in subject.attentions.items())
+
+
+def test_relevance_fits_the_weights_it_stands_beside(runs):
+    (trace,) = traces_with_relevance(runs("classify"), ["one two three. four five six seven."], "gradient")
+    for one in trace.attentions.values():  # a document's words are weighed by sentence, in maps of other shapes
+        assert all(extra.shape == one.shape[1:] for extra in one.extras.values())
 
 
 def test_what_people_marked_is_found_in_the_text(runs):

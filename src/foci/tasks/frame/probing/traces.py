@@ -60,9 +60,13 @@ def subject_of_trace(model: nn.Module, one: TracedPass, given: Mapping[str, Any]
     bare = Subject(model, dict(enumerate(one.inputs)), sources, {}, one.probabilities, title=one.trace.text)
     with torch.no_grad(), record(model, detach=True) as tape:
         bare.answer()
-    paths = _paths_of(one.trace, tape)
+    found, others = _paths_of(one.trace, tape)
+    paths: dict[str, tuple[str, ...]] = {name: (path,) for name, path in found.items()}
+    unknown = [name for name, attention in one.trace.attentions.items() if name not in paths and not attention.derived]
+    if len(unknown) == 1:  # made of all that is left, as the weights of a document's words are of those of its levels
+        paths[unknown[0]] = others
     attentions = {
-        name: Attended(attention.source, _heads(attention).mean(axis=1), paths[name])
+        name: Attended(attention.source, _heads(attention).mean(axis=1), paths.get(name, ()))
         for name, attention in one.trace.attentions.items()
         if attention.source in sources and not attention.derived
     }
@@ -81,8 +85,8 @@ def explained_trace(model: nn.Module, one: TracedPass, method: str) -> Trace:
             score = answer.max(dim=-1).values.clamp_min(1e-30).log().sum()
             score.backward()
     model.zero_grad(set_to_none=True)
-    found = _paths_of(one.trace, tape)
-    paths = {name: some[0] for name, some in found.items() if len(some) == 1 and len(tape.calls(some[0])) == 1}
+    found, _ = _paths_of(one.trace, tape)
+    paths = {name: path for name, path in found.items() if len(tape.calls(path)) == 1}
     known = replace(one.trace, attentions={name: one.trace.attentions[name] for name in paths})
     if method == "value_zeroing":
         with torch.no_grad():
@@ -99,22 +103,19 @@ def explained_trace(model: nn.Module, one: TracedPass, method: str) -> Trace:
     )
 
 
-def _paths_of(trace: Trace, tape: Recording) -> dict[str, tuple[str, ...]]:
-    """Return the modules that compute each attention: those with the same weights."""
+def _paths_of(trace: Trace, tape: Recording) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the module that computes each attention, the one with the same weights, and the modules that are left."""
     by_path = read_by_path(tape)
-    found: dict[str, tuple[str, ...]] = {}
+    found = {}
     for name, attention in trace.attentions.items():
         weights = _heads(attention)
-        apart = {
-            path: float(np.abs(one - weights).max()) for path, one in by_path.items() if one.shape == weights.shape
-        }
+        alike = {path: one for path, one in by_path.items() if one.shape == weights.shape}
+        apart = {path: float(np.abs(one - weights).max()) for path, one in alike.items()}
         nearest = min(apart, key=apart.__getitem__, default="")
-        found[name] = (nearest,) if apart.get(nearest, 1.0) < _EQUAL else ()
-        by_path = {path: one for path, one in by_path.items() if path not in found[name]}
-    unknown = [name for name, paths in found.items() if not paths and not trace.attentions[name].derived]
-    if len(unknown) == 1:  # made of all that is left, as the weights of a document's words are of those of its levels
-        found[unknown[0]] = tuple(by_path)
-    return found
+        if apart.get(nearest, 1.0) < _EQUAL:
+            found[name] = nearest
+            del by_path[nearest]
+    return found, tuple(by_path)
 
 
 def _heads(attention: TracedAttention) -> NDArray[np.float64]:
