@@ -388,7 +388,9 @@ def test_an_edited_model_is_shown_beside_its_own_answer(transformers, tokenizer,
     capsys.readouterr()
     assert main([*generated, "--knock-out", "each"]) == 0
     assert capsys.readouterr().out.count("without transformer.h.") == 6
-    assert "generates nothing here" in failed(capsys, HF_TEXT, "--hf", tmp_path / "gpt2", "--knock-out", "each")
+    each = failed(capsys, HF_TEXT, "--hf", tmp_path / "gpt2", "--knock-out", "each")
+    assert "generates nothing here" in each
+    assert "Add generate" in each
 
 
 def test_a_missing_head_is_owned_up_to_where_it_speaks(transformers, tokenizer, tmp_path, capsys):

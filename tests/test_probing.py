@@ -235,6 +235,10 @@ def test_mistakes_are_named():
         of_module(Reader(), [words])
     with pytest.raises(ConfigError, match="2 inputs are whole numbers, expected one"):
         of_module(model, [words, words])
+    with pytest.raises(ConfigError, match=r"an input is of type Tensor.*inputs=\[\[ids\], …\]"):
+        of_module(model, words)
+    with pytest.raises(ConfigError, match="no argument is a tensor of whole numbers"):
+        of_module(model, [words.float()])
     with pytest.raises(ShapeError, match=r"0 has shape \(2, 11\), expected the ids \(1, tokens\)"):
         of_module(model, [words.expand(2, -1)])
     with pytest.raises(ShapeError, match="'tokens' has 1 tokens, but 11 ids"):

@@ -118,7 +118,7 @@ def test_the_answers_without_each_head_are_on_the_page(run, capsys, tmp_path):
 
 def test_mistakes_are_one_line(run, capsys, tmp_path):
     assert main(["show", str(run), "one tree", "--knock-out", "decoder.nothing:0"]) == 2
-    assert "unknown path 'decoder.nothing'" in capsys.readouterr().err
+    assert "unknown path of an attention 'decoder.nothing'" in capsys.readouterr().err
     Trace.from_arrays([[1.0]], ["a"], ["b"]).save(tmp_path / "kept")
     assert main(["show", str(tmp_path / "kept.json"), "--uniform", "*"]) == 2
     assert "a saved trace has no model" in capsys.readouterr().err

@@ -166,6 +166,25 @@ def test_a_head_out_of_range_is_an_error(head):
         after(call_of(scores()[:, 0]), changes.knock_out(0))
 
 
+@pytest.mark.parametrize("head", ["a", 1.0, [0, "b"]])
+def test_a_head_that_is_no_number_is_an_error(head):
+    with pytest.raises(ConfigError, match=r"expected a number or several: head=2, head=\[0, 2\]"):
+        after(call_of(scores()), changes.knock_out(head))
+
+
+def test_weights_and_factors_of_another_kind_are_errors():
+    with pytest.raises(ConfigError, match=r"weights is of type list, expected a tensor.*torch\.tensor"):
+        changes.given([1.0, 2.0], None)
+    with pytest.raises(ConfigError, match="factor is 'x', expected a number"):
+        changes.scale("x", None)
+
+
+def test_an_order_may_be_a_list():
+    given, order = scores(), [3, 1, 0, 2, 6, 5, 4]
+    found = after(call_of(given), changes.permute(0, order, None))
+    assert torch.equal(found, after(call_of(given), changes.permute(0, torch.tensor(order), None)))
+
+
 def test_a_selection_of_another_size_is_an_error():
     with pytest.raises(ShapeError, match=r"keys have shape \(5,\)"):
         after(call_of(scores()), changes.block(None, torch.ones(5, dtype=torch.bool), None))

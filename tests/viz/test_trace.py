@@ -228,6 +228,8 @@ def test_rows_without_labels_are_an_error_that_names_both_axes(queries):
     rows = f"'target': {queries} of who reads"
     with pytest.raises(ConfigError, match=rf"only axis, has 5 labels.*axes={{'source': 5 labels of what.*{rows}"):
         Trace.from_tape(tape, {"words": list("abcde")})
+    with pytest.raises(ConfigError, match=r"axes is of type list, expected labels by the name of their text"):
+        Trace.from_tape(tape, list("abcde"))
     trace = Trace.from_tape(tape, {"source": list("abcde"), "target": ["?", "!"][:queries]})
     assert trace.alignment().shape == (queries, 5)
 

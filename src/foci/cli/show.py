@@ -50,8 +50,8 @@ _FLAGS = [
     Flag("words", "Join the pieces of words: weights on them are summed, those of pieces that read averaged.", bool),
     Flag(
         "hide",
-        "Leave positions out and scale the rest: special (such as <s>), sinks (what nearly every row reads), or tokens "
-        "by their labels; several with commas.",
+        "Leave positions out and scale the rest: special tokens by special, attention sinks (what nearly every row "
+        "reads) by sinks, others by their labels; several with commas, such as special,sinks.",
     ),
     Flag(
         "relevance",

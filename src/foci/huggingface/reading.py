@@ -72,7 +72,8 @@ def read(
     if options.generate is None and not loaded.answers:
         _refuse_idle(options)
         if without_heads:
-            raise ConfigError(f"{name}: generates nothing here, so there is no answer without a head. Add generate.")
+            fix = "Add generate, such as generate=20." if loaded.is_causal else "Measure its heads with foci probe."
+            raise ConfigError(f"{name}: generates nothing here, so there is no answer without a head. {fix}")
     for text in texts:
         trace = _read(loaded, text, options, relevance)
         if without_heads:

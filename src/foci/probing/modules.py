@@ -41,6 +41,11 @@ def of_module(
     """
     if model.training:
         raise ConfigError("probe: the model is in training mode, in which answers are random. Call model.eval() first.")
+    if not isinstance(inputs, Mapping | list | tuple):
+        raise ConfigError(
+            f"probe: an input is of type {type(inputs).__name__}, expected the arguments of one call, in a list or by "
+            'name: inputs=[[ids], …] or [{"input_ids": ids}, …], with ids (1, tokens).'
+        )
     given: Mapping[Place, Any] = inputs if isinstance(inputs, Mapping) else dict(enumerate(inputs))
     place = _place_of_ids(given) if source is None else source.place
     ids = given.get(place)
@@ -97,6 +102,11 @@ def _place_of_ids(given: Mapping[Place, Any]) -> Place:
     ]
     if "input_ids" in integer or len(integer) == 1:
         return "input_ids" if "input_ids" in integer else integer[0]
+    if not integer:
+        raise ConfigError(
+            "probe: no argument is a tensor of whole numbers, expected the ids of the tokens (1, tokens), since tokens "
+            "are erased where the model embeds them."
+        )
     raise ConfigError(
         f"probe: {len(integer)} inputs are whole numbers, expected one. Name the one with the ids of the tokens: "
         "foci.probing.of_module(model, inputs, source=Source(name, tokens))."

@@ -24,7 +24,7 @@ VERDICTS = {
     "zh": {
         MATTERS: "抹去它看得最多的词，答案的变化超过随机水平。",
         CHANCE: "抹去它看得最多的词，答案的变化不超过随机水平：不要把它当作理由。",
-        UNCLEAR: "仅凭这些输入，看不出抹去它看得最多的词是否比随机更能改变答案：请多试一些输入。",
+        UNCLEAR: "抹去它看得最多的词，答案的变化是否超过随机水平，仅凭这些输入还看不出来：请用更多输入再测。",
         UNIFORM: "换成均匀的权重，答案不变。",
         REPLACEABLE: "换成很不一样的权重，答案也不变。",
     },
@@ -34,9 +34,9 @@ VERDICTS = {
 MEASURES = {
     "comprehensiveness": ("without what it read", "抹去所看的词"),
     "sufficiency": ("with that alone", "只留所看的词"),
-    "tau": ("τ with leave-one-out", "与逐词抹去的 τ"),
-    "auprc": ("AUPRC of what people marked", "与人工标注的 AUPRC"),
-    "f1": ("F1 of what people marked", "与人工标注的 F1"),
+    "tau": ("τ with leave-one-out", "与逐词抹去结果的 τ"),
+    "auprc": ("AUPRC of what people marked", "对照人工标注的 AUPRC"),
+    "f1": ("F1 of what people marked", "对照人工标注的 F1"),
     "uniform": ("uniform weights", "均匀的权重"),
     "permuted": ("permuted weights", "打乱的权重"),
     "adversarial": ("divergence at the same answer", "答案不变时的最大散度"),
@@ -66,7 +66,8 @@ class Row:
 
     def words(self, language: str = "en") -> str:
         """Return the verdict in words."""
-        return " ".join(VERDICTS[language][key] for key in self.verdicts)
+        between = "" if language == "zh" else " "
+        return between.join(VERDICTS[language][key] for key in self.verdicts)
 
 
 @dataclass(frozen=True)

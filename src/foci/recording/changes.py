@@ -7,6 +7,7 @@ be read.
 
 from __future__ import annotations
 
+import operator
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -106,7 +107,12 @@ class Attended:
                 "head, query, key). Leave head out: this attention has none."
             )
         count = self.shape[-3]
-        numbers = [heads] if isinstance(heads, int) else [*heads]
+        try:
+            numbers = [operator.index(head) for head in ([heads] if isinstance(heads, int) else heads)]
+        except TypeError as error:
+            raise ConfigError(
+                f"edit: head is {heads!r} for {self.name!r}, expected a number or several: head=2, head=[0, 2]."
+            ) from error
         for number in numbers:
             if not -count <= number < count:
                 raise ShapeError(f"edit: head is {number} for {self.name!r}, expected 0 to {count - 1}.")
@@ -180,7 +186,7 @@ def uniform(head: Heads) -> Change:
     return change
 
 
-def permute(seed: int, order: Tensor | None, head: Heads) -> Change:
+def permute(seed: int, order: Tensor | Sequence[int] | None, head: Heads) -> Change:
     """Return the change that gives each weight of a row to another position that the row may read.
 
     Args:
@@ -188,18 +194,19 @@ def permute(seed: int, order: Tensor | None, head: Heads) -> Change:
         order: instead of them, the position that each position's weight is taken from, ``(…, S)``.
         head: the heads.
     """
+    places = None if order is None else torch.as_tensor(order)
 
     def change(call: Attended) -> None:
         weights, open = call.weights, call.open
-        if order is not None:
+        if places is not None:
             size = call.shape[-1]
-            fits = order.dim() and order.shape[-1] == size and not order.is_floating_point()
-            if not fits or not torch.equal(order.sort(dim=-1).values, torch.arange(size).to(order).expand_as(order)):
+            fits = places.dim() and places.shape[-1] == size and not places.is_floating_point()
+            if not fits or not torch.equal(places.sort(dim=-1).values, torch.arange(size).to(places).expand_as(places)):
                 raise ShapeError(
-                    f"edit: order has shape {tuple(order.shape)} for {call.name!r}, expected (…, {size}), with each "
+                    f"edit: order has shape {tuple(places.shape)} for {call.name!r}, expected (…, {size}), with each "
                     f"of the numbers 0 to {size - 1} once in a row."
                 )
-            new = weights.gather(-1, call.rows(order.to(call.device)).expand(call.shape))
+            new = weights.gather(-1, call.rows(places.to(call.device)).expand(call.shape))
             call.put(_within(call, new, head, "the order moves weight to"), head)
             return
         generator = torch.Generator().manual_seed(seed ^ zlib.crc32(call.name.encode()))
@@ -216,6 +223,11 @@ def permute(seed: int, order: Tensor | None, head: Heads) -> Change:
 
 def given(weights: Given, head: Heads) -> Change:
     """Return the change to weights that were given: a tensor, or a function of the weights that there are."""
+    if not (isinstance(weights, Tensor | Weights) or callable(weights)):
+        raise ConfigError(
+            f"edit: weights is of type {type(weights).__name__}, expected a tensor, a foci.Weights, or a function of "
+            "the weights that there are. Write torch.tensor(…)."
+        )
 
     def change(call: Attended) -> None:
         new = weights if isinstance(weights, Tensor | Weights) else weights(call.weights)
@@ -239,6 +251,8 @@ def given(weights: Given, head: Heads) -> Change:
 
 def scale(factor: float, head: Heads) -> Change:
     """Return the change that multiplies weights, and so what is read."""
+    if not isinstance(factor, int | float | Tensor):
+        raise ConfigError(f"edit: factor is {factor!r}, expected a number.")
     return lambda call: call.put(call.weights * factor, head)
 
 

@@ -93,7 +93,13 @@ class Edits:
         self._add("uniform", path, changes.uniform(head), call)
 
     def permute(
-        self, path: str, seed: int = 0, *, order: Tensor | None = None, head: Heads = None, call: Calls = None
+        self,
+        path: str,
+        seed: int = 0,
+        *,
+        order: Tensor | Sequence[int] | None = None,
+        head: Heads = None,
+        call: Calls = None,
     ) -> None:
         """Give the weights of each row to other positions among those that the row may read.
 
@@ -168,7 +174,7 @@ class Edits:
                         return f"no call had {what} {number}, expected 0 to {size - 1}."
             return None
         if edit.waits is not None:
-            return f"which weights are those of a head is not told by the shapes of what they read. {edit.waits}"
+            return f"no head was found by the shapes of what was read. {str(edit.waits).removeprefix('edit: ')}"
         called = {path: count for path, count in self._seen.items() if edit.fits(path)}
         if called:
             path = max(called, key=called.__getitem__)
@@ -197,5 +203,8 @@ class Edits:
     ) -> None:
         edit = Edit(name, path or ROOT, change, calls, numbers_of(queries), numbers_of(keys))
         if not any(edit.fits(known) for known in self._paths.values()):
-            raise unknown_name("path", path, self._paths.values())
+            # Of a large model all paths would be hundreds.
+            attentions = self._watched.attentions
+            kind = "path of an attention" if attentions else "path"
+            raise unknown_name(kind, path, attentions or self._paths.values())
         self._edits.append(edit)

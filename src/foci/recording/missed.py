@@ -80,6 +80,11 @@ class Calls:
         # Of nested ones the innermost is named.
         return {path: reason for path, reason in found.items() if not any(_is_inside(other, path) for other in found)}
 
+    @property
+    def attentions(self) -> list[str]:
+        """The paths of the modules that look like attention by the names of their classes."""
+        return [path for path, name in self.classes.items() if _is_attention(name)]
+
     def why_empty(self) -> str:
         """Return why nothing was recorded."""
         if not self.called:
@@ -102,7 +107,7 @@ class Calls:
         if path in self.subtracting:
             return _DIFFERENCE
         recurrent = path in self.recurrent
-        if not recurrent and (_ATTENTION.search(name) is None or _PARTS.search(name)):
+        if not recurrent and not _is_attention(name):
             return None
         if path in seen or any(_is_inside(other, path) for other in seen):
             partly = path in seen and any(place == path for softmax, place in self.softmaxes if softmax.is_partly_read)
@@ -121,6 +126,11 @@ class Calls:
             place == path or _is_inside(place, path) for softmax, place in self.softmaxes if not softmax.was_read
         )
         return _UNREAD if unread else _UNSEEN
+
+
+def _is_attention(name: str) -> bool:
+    """Return whether a class of this name looks like attention."""
+    return _ATTENTION.search(name) is not None and _PARTS.search(name) is None
 
 
 def _parent(path: str) -> str:

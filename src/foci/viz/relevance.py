@@ -32,7 +32,8 @@ _RECORD = "Record with foci.record(model, gradients=True), call backward on a sc
 NEEDS = {
     "rollout": "It needs all weights of all layers of a stack of self-attention.",
     "gradient": f"{_RECORD}.",
-    "chefer": f"{_RECORD}; every attention must have a gradient, and there may be two texts at most.",
+    "chefer": f"{_RECORD}; every attention must have a gradient, and who reads and what is read may be two texts at "
+    "most: a document's words, its sentences and its class are three. Take gradient there.",
     "norms": "Record with foci.record(model, values=True); Recording.projected says of which attention the values "
     "cannot be known, and why.",
     "value_zeroing": "Compute it with foci.metrics.relevance.value_zeroing, which runs the model again, and add it by "

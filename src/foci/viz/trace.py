@@ -228,6 +228,11 @@ class Trace:
         from foci.viz.relevance import with_relevance
 
         tape.check_not_empty("Trace.from_tape")
+        if not isinstance(axes, Mapping):
+            raise ConfigError(
+                f"Trace.from_tape: axes is of type {type(axes).__name__}, expected labels by the name of their text: "
+                '{"text": words}.'
+            )
         handles = {path: joined(path, tape.calls(path)) for path in tape.paths}
         levels = [path for path, handle in handles.items() if isinstance(handle, HierarchicalWeights)]
         for pool in levels:  # its own pools have one row a sentence of the batch

@@ -30,7 +30,7 @@ def page(trace: Trace) -> str:
         >>> found = {"comprehensiveness": [0.25, None, None]}
         >>> row = {"name": "words", "head": None, "measures": found, "chance": {}, "words": {"en": "No.", "zh": "否。"}}
         >>> trace = Trace.from_arrays([[1.0]], ["das"], ["the"])
-        >>> page(trace), "<b>words</b>" in page(trace.with_probe({"inputs": 1, "rows": [row], "said": {}}))
+        >>> page(trace), ">words</b>" in page(trace.with_probe({"inputs": 1, "rows": [row], "said": {}}))
         ('', True)
     """
     if trace.probe is None:
@@ -51,7 +51,8 @@ def page(trace: Trace) -> str:
 
 
 def _attention(row: Mapping[str, Any], said: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    yield f'<p dir="auto"><b>{safe(row["name"])}</b> {_both([row["words"][language] for language in _LANGUAGES])}</p>'
+    name, words = safe(row["name"]), _both([row["words"][language] for language in _LANGUAGES])
+    yield f'<p dir="auto"><b data-name="{name}">{name}</b> {words}</p>'
     yield "<table>"
     for name, measure in row["measures"].items():
         chance = f"{_both(_CHANCE)} {row['chance'][name]:.3f}" if name in row["chance"] else ""
