@@ -20,8 +20,8 @@ def run(tmp_path_factory):
     return folder
 
 
-def failed(capsys, *arguments):
-    assert main(["probe", *map(str, arguments)]) == 2
+def failed(capsys, *arguments, code=2):
+    assert main(["probe", *map(str, arguments)]) == code
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     return err
@@ -56,4 +56,7 @@ def test_mistakes_are_named(run, tmp_path, capsys):
     assert "--limit is '0', expected a number above 0" in failed(capsys, run, "--limit", "0")
     assert "trials" in failed(capsys, run, "a b", "--trials", "0")
     assert "--checkpoint is about runs" in failed(capsys, "--hf", tmp_path, "--checkpoint", "best", "a b")
+    (tmp_path / "a.jsonl").write_text('{"txt": "one"}\n', encoding="utf-8")
+    file = ("--file", tmp_path / "a.jsonl")
+    assert "input 1: has txt, expected a text in the field text" in failed(capsys, "--hf", tmp_path, *file, code=1)
     assert "the input is missing: foci probe --hf" in failed(capsys, "--hf", tmp_path)

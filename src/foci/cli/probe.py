@@ -132,7 +132,7 @@ def _of_run(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int
 def _of_hugging_face(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int, Callable[[], Trace]]:
     """Return the same of a Hugging Face model."""
     from foci import huggingface
-    from foci.errors import ConfigError
+    from foci.errors import ConfigError, DataError
 
     if "checkpoint" in given:
         raise ConfigError("--checkpoint is about runs, so it has no effect with --hf. Leave it out.")
@@ -140,6 +140,11 @@ def _of_hugging_face(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subj
     records = records[: _limit(given)]
     if not records:
         raise ConfigError('the input is missing: foci probe --hf MODEL "your text", or --file texts.jsonl.')
+    for number, record in enumerate(records, start=1):
+        if not isinstance(record.get("text"), str):
+            raise DataError(
+                f"input {number}: has {', '.join(record) or 'no fields'}, expected a text in the field text."
+            )
     texts, marked = [record["text"] for record in records], [record.get("rationales") for record in records]
 
     def trace() -> Trace:

@@ -66,7 +66,7 @@ def _subject(loaded: Loaded, text: str, spans: Sequence[tuple[int, int]] | None)
             **prompt.inputs, max_new_tokens=longest_answer(loaded.model, prompt.inputs), do_sample=False
         )
         inputs |= {"decoder_input_ids": produced[:, :-1], "use_cache": False}
-    marked = None if spans is None else _marked(prompt.spans, spans)
+    marked = None if spans is None else _marked(prompt.spans, spans, len(text))
     tokens = tuple(labels_of(loaded.tokenizer, ids[0]))
     source = Source("input_ids", tokens, frozenset(special_of(loaded.tokenizer, ids[0])), marked)
     mask = loaded.tokenizer.mask_token_id
@@ -89,10 +89,10 @@ def _of_all(output: Any) -> Tensor:
     return probabilities
 
 
-def _marked(places: list[tuple[int, int]] | None, spans: Sequence[tuple[int, int]]) -> frozenset[int]:
+def _marked(places: list[tuple[int, int]] | None, spans: Sequence[tuple[int, int]], size: int) -> frozenset[int]:
     if places is None:
         raise ConfigError(
             "probe: rationales are given, but the model's tokenizer does not tell where tokens stand in the text "
             "(it is not a fast one). Leave the rationales out."
         )
-    return overlapping(places, spans)
+    return overlapping(places, spans, size)

@@ -201,9 +201,25 @@ class Erasing:
         return places if len(places) == len(wanted) and torch.equal(given[places], wanted) else None
 
 
-def overlapping(places: Sequence[tuple[int, int]], spans: Iterable[Sequence[int]]) -> frozenset[int]:
-    """Return which tokens lie in spans of characters, in part at least; ``places`` has begin and end of each."""
-    spans = [*spans]
+def _is_span(span: object, size: int) -> bool:
+    if not (isinstance(span, list | tuple) and len(span) == 2):
+        return False
+    begin, end = span
+    return all(isinstance(place, int | np.integer) for place in span) and 0 <= begin <= end <= size
+
+
+def overlapping(places: Sequence[tuple[int, int]], spans: Sequence[Sequence[int]], size: int) -> frozenset[int]:
+    """Return which tokens lie in spans of characters, in part at least.
+
+    Args:
+        places: begin and end of each token.
+        spans: begin and end of what people marked.
+        size: how many characters the text has.
+    """
+    if not (isinstance(spans, list | tuple) and all(_is_span(one, size) for one in spans)):
+        raise ConfigError(
+            f"probe: rationales are {spans!r}, expected [[begin, end], …] in characters of the text, which has {size}."
+        )
     return frozenset(
         number
         for number, (begin, end) in enumerate(places)

@@ -96,7 +96,7 @@ def test_what_people_marked_is_found_in_the_text(runs):
 
 def test_rationales_of_a_wrong_form_are_refused(runs):
     run = runs("classify")
-    for wrong in ([3, 4], [[1, 2, 3]], ["ab c"]):
+    for wrong in ([3, 4], [[1, 2, 3]], ["ab c"], [[4, 700]], [[-3, 2]], [[5, 4]], [[0.0, 1.0]]):
         with pytest.raises(ConfigError, match=r"expected \[\[begin, end\], …\] in characters"):
             foci.probe(run, [{"text": "one two three", "rationales": wrong}], **FEW)
 

@@ -132,9 +132,7 @@ def _marked(given: Mapping[str, Any], key: str, tokens: Sequence[str]) -> frozen
     text = next((given[name] for name in (key, "text") if isinstance(given.get(name), str)), None)
     if text is None:
         raise ConfigError(f"probe: rationales of {key!r} are given, but there is no such text.")
-    if not all(isinstance(one, Sequence) and len(one) == 2 for one in spans):
-        raise ConfigError(f"probe: rationales are {spans!r}, expected [[begin, end], …] in characters.")
-    return overlapping(_places(text, tokens), spans)
+    return overlapping(_places(text, tokens), spans, len(text))
 
 
 def _places(text: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
