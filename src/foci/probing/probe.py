@@ -20,6 +20,8 @@ from foci.probing.subject import Erasing, Subject
 GRADIENT = "gradient × input"
 _DIFFERENT = 0.5 * float(np.log(2.0))
 """Half of the largest divergence: from here on weights are called quite different."""
+_FEW = 10
+"""With fewer inputs than this, an interval over them is too narrow."""
 _ENOUGH = 20
 """With fewer random orders than this, ranks among them are too coarse."""
 
@@ -139,15 +141,18 @@ def _row(key: _Key, found: _Found, options: Options) -> Row:
 def _verdicts(found: _Found, measures: Mapping[str, Estimate], options: Options) -> tuple[str, ...]:
     """Return what the measures say.
 
-    Without an effect, the rank of an input among its random orders is any from 0 to 1: that the mean of the ranks is as
-    high as here has a probability of at most 5 %. Over inputs the interval of the difference must be above 0 as well.
+    Over inputs the interval of the difference from chance must be above 0. Of few inputs that interval is too narrow:
+    there it is the rank of each among its random orders that counts. Without an effect it is any from 0 to 1, so that
+    their mean is as high as here with a probability of at most 5 %.
     """
     pairs = zip(found.measures["comprehensiveness"], found.chance["comprehensiveness"])
     difference = estimate([value - chance for value, chance in pairs], seed=options.seed)
-    ranks = float(np.mean(found.beaten))
-    highest = min(0.95, 0.5 + 1.645 / float(np.sqrt(12 * len(found.beaten))))
-    matters = options.trials >= _ENOUGH and ranks >= highest and (difference.low is None or difference.low > 0)
-    no_more = ranks <= 0.5 if difference.high is None else difference.high < SMALL
+    count, ranks = len(found.beaten), float(np.mean(found.beaten))
+    if difference.low is None or difference.high is None or count < _FEW:
+        highest = min(0.95, 0.5 + 1.645 / float(np.sqrt(12 * count)))
+        matters, no_more = options.trials >= _ENOUGH and ranks >= highest, ranks <= 0.5
+    else:
+        matters, no_more = difference.low > 0, difference.high < SMALL
     verdicts = [MATTERS if matters else CHANCE if no_more else UNCLEAR]
     if "uniform" in measures and measures["uniform"].value < SMALL:
         verdicts.append(UNIFORM)
