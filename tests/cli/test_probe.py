@@ -47,7 +47,9 @@ def test_texts_and_files_are_probed_as_json(run, tmp_path, capsys):
     assert found["inputs"] == 1
     assert "auprc" in found["rows"][0]["measures"]
     assert main(["probe", str(run), "ten eleven twelve", "--file", str(tmp_path / "a.txt"), *FEW, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["inputs"] == 3
+    out, err = capsys.readouterr()
+    assert json.loads(out)["inputs"] == 3
+    assert "input 1: 3 of 3 words are unknown to this run: 'ten', 'eleven', 'twelve'" in err
 
 
 def test_mistakes_are_named(run, tmp_path, capsys):

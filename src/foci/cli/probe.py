@@ -101,6 +101,7 @@ def _explained(found: Probe) -> list[str]:
 def _of_run(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int, Callable[[], Trace]]:
     """Return the inputs of a run, how many there are, and what makes the trace of the first."""
     from foci.cli.inputs import from_arguments
+    from foci.cli.predict import print_notes
     from foci.errors import ConfigError
     from foci.tasks.frame.predictor import load
     from foci.tasks.frame.probing.runs import subjects_of_run
@@ -118,6 +119,9 @@ def _of_run(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int
         print(
             f"probing {min(limit, len(records)):,} of {len(records):,} examples held out by training", file=sys.stderr
         )
+    else:
+        for number, prediction in enumerate(predictor.predict(records[:limit]), start=1):
+            print_notes(prediction, f"input {number}")  # words that the run does not know
     records = records[:limit]
 
     def trace() -> Trace:
