@@ -52,6 +52,25 @@ def test_an_unknown_path_names_the_near_ones():
         run("layers.*")
 
 
+def test_an_edit_that_comes_too_late_is_an_error():
+    built, x = model(), torch.randn(2, 5, 6)
+
+    def late(first: bool) -> None:
+        with edit(built) as e:
+            if first:
+                e.scale("*", None, 2.0)
+            built(x)
+            e.uniform("0.attention")
+
+    for first in (False, True):
+        with pytest.raises(ConfigError, match=r"'0.attention' had no effect: it was made after the model had been"):
+            late(first)
+    with edit(built) as ended:
+        built(x)
+    with pytest.raises(ConfigError, match="uniform of '0.attention' came after the end of the block"):
+        ended.uniform("0.attention")
+
+
 @pytest.mark.parametrize(
     ("path", "options", "reason"),
     [

@@ -49,6 +49,9 @@ def edit(model: nn.Module) -> Iterator[Edits]:
     """
     paths, watched = paths_of("edit", model), Calls()
     edits = Edits(paths, watched)
-    with watching(Session(paths, watched, edits=edits)):
-        yield edits
+    try:
+        with watching(Session(paths, watched, edits=edits)):
+            yield edits
+    finally:
+        edits._has_ended = True
     edits._check()

@@ -32,6 +32,7 @@ class Edit:
         sizes: the most queries and keys that a call had.
         applied: how many calls it has changed.
         waits: what is wrong where it is not known yet which weights are those of a head.
+        earlier: the paths of the attentions that were computed before it was made.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Edit:
     sizes: tuple[int, int] = (0, 0)
     applied: int = 0
     waits: Exception | None = None
+    earlier: frozenset[str] = frozenset()
 
     def fits(self, path: str) -> bool:
         """Return whether the edit is of this path."""
@@ -57,6 +59,9 @@ class Edit:
         self.change(call)
         self.sizes = max(self.sizes[0], call.length or call.shape[-2]), max(self.sizes[1], call.shape[-1])
         self.applied += 1
+
+
+_TOO_LATE = "it was made after the model had been called. Make edits first, and call the model then."
 
 
 @dataclass(eq=False)
@@ -74,6 +79,7 @@ class Edits:
     _edits: list[Edit] = field(default_factory=list)
     _seen: dict[str, int] = field(default_factory=dict)  # path -> how many attentions it has computed in the block
     _returned: dict[str, None] = field(default_factory=dict)  # the paths of those that were computed without being seen
+    _has_ended: bool = False  # the block
 
     def knock_out(self, path: str, head: Heads = None, *, call: Calls = None) -> None:
         """Let heads read nothing: their output, before any output projection, is 0. Default: all heads."""
@@ -178,6 +184,8 @@ class Edits:
         called = {path: count for path, count in self._seen.items() if edit.fits(path)}
         if called:
             path = max(called, key=called.__getitem__)
+            if edit.calls is None:
+                return _TOO_LATE
             return f"call is {edit.calls!r}, and {path!r} had calls 0 to {called[path] - 1} in the block."
         if not self._watched.called:
             return "the model was not called in the block. Call it there: model(inputs)."
@@ -187,6 +195,8 @@ class Edits:
         if not any(path in self._watched.called for path in paths):
             return f"it was not called in the block.{known}"
         if any(path in self._returned for path in paths):
+            if not edit.earlier.isdisjoint(paths):
+                return _TOO_LATE
             return f"what this mechanism reads cannot be edited, only recorded.{known}"
         reasons = self._watched.missed(list(self._seen))
         reason = next((reasons[path] for path in paths if path in reasons), None)
@@ -201,7 +211,13 @@ class Edits:
         queries: Positions = None,
         keys: Positions = None,
     ) -> None:
+        if self._has_ended:
+            raise ConfigError(
+                f"edit: {name} of {path!r} came after the end of the block, expected edits in it. Write both the edit "
+                "and model(inputs) in the with-block."
+            )
         edit = Edit(name, path or ROOT, change, calls, numbers_of(queries), numbers_of(keys))
+        edit.earlier = frozenset({*self._seen, *self._returned})
         if not any(edit.fits(known) for known in self._paths.values()):
             # Of a large model all paths would be hundreds.
             attentions = self._watched.attentions
