@@ -122,6 +122,20 @@ def test_a_cache_with_left_padding_equals_each_row_alone(options, chunks):
         torch.testing.assert_close(torch.cat(outputs, dim=1)[row : row + 1, begin:], alone)
 
 
+def test_what_the_padding_of_new_positions_holds_has_no_effect():
+    """The mask's last columns are the new positions: a NaN there is cleared where they, not the first ones, say so."""
+    lengths, chunks = (7, 4), (3, 4)
+    module = MultiHeadAttention(D, H, causal=True).double()
+    x = torch.randn(len(lengths), sum(chunks), D, dtype=torch.float64)
+    valid = torch.arange(sum(chunks)) < torch.tensor(lengths).unsqueeze(1)
+    padded = x.masked_fill(~valid.unsqueeze(-1), torch.nan)
+    state = module(padded[:, :3], padded[:, :3], None, masks.keys(valid[:, :3]), module.empty_cache(2)).state
+    output = module(padded[:, 3:], padded[:, 3:], None, masks.keys(valid), state).output
+    for row, length in enumerate(lengths):
+        alone = module(x[row : row + 1, :length], x[row : row + 1, :length]).output[:, 3:]
+        torch.testing.assert_close(output[row : row + 1, : length - 3], alone)
+
+
 def test_beams_are_reordered_by_one_tree_map():
     module = MultiHeadAttention(D, H, causal=True)
     x = torch.randn(B, L, D)

@@ -105,7 +105,7 @@ MUTANTS = {
         "clear_unreadable",
         "_1[..., _1.shape[-1] - _2.shape[-2] :]",
         "_1[..., : _2.shape[-2]]",
-        "tests/mechanisms/test_heads.py::test_a_cache_with_left_padding_equals_each_row_alone",
+        "tests/mechanisms/test_heads.py::test_what_the_padding_of_new_positions_holds_has_no_effect",
     ),
     "softmax: mask dropped": Mutant("masks.masked_softmax", "_1 is None", "True", f"{DEFINED}[additive-keys-fused]"),
     "softmax: mask inverted": Mutant(
@@ -266,7 +266,10 @@ MUTANTS = {
         "window_plain.read", "_1 * _2.unsqueeze(2).to(*__)", "_1", f"{DEFINED}[local_p/additive-none-fused]"
     ),
     "local: row lengths of the first query's mask": Mutant(
-        "windows.row_lengths", "_1 * _2.any(dim=1)", "_1 * _2[:, 0]", f"{DEFINED}[local_p-per query-fused]"
+        "windows.row_lengths",
+        "_1.any(dim=1).expand(*__)",
+        "_1[:, 0].expand(*__)",
+        f"{DEFINED}[local_p-per query-fused]",
     ),
     # --- mechanisms
     "additive: score vector dropped": Mutant(
