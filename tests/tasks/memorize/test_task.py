@@ -152,7 +152,10 @@ def test_resuming_gives_the_same_weights_as_one_sitting(model, tmp_path):
             {"data": {"problem": {"max_lenght": 3}}},
             r"test: data\.problem\.max_lenght is not known\. Did you mean 'max_length'",
         ),
-        ({"data": {"problem": {"max_length": "long"}}}, r"test: data\.problem\.max_length is 'long'.*integer"),
+        (
+            {"data": {"problem": {"max_length": "long"}}},
+            r"test: data\.problem\.max_length is 'long', expected a number, not a text",
+        ),
         ({"data": {"batch_size": 0}}, r"test: data\.batch_size is 0, expected greater than or equal to 1"),
         ({"data": {"curriculum": -1}}, r"test: data\.curriculum is -1, expected greater than or equal to 0"),
         ({"data": {"problem": {"kind": "sort", "max_repeats": 3}}}, r"data\.problem\.max_repeats is not known"),
