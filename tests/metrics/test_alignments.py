@@ -56,7 +56,8 @@ def test_joined_as_by_matrices(method):
         for _ in range(60):
             forward, backward = (generator.random(shape) < share for _ in range(2))
             ours = alignments.symmetrize(
-                *(Links(frozenset(zip(*map(list, np.nonzero(one))))) for one in (forward, backward)), method
+                *(Links(frozenset(zip(*(side.tolist() for side in np.nonzero(one))))) for one in (forward, backward)),
+                method,
             )
             np.testing.assert_array_equal(matrix(ours, shape), by_matrices(forward, backward, method))
 

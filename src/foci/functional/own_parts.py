@@ -110,7 +110,7 @@ def own_stage(
     after: OwnStage,
     query: Float[Tensor, "... L D"],
     attended: AttentionOutput,
-    dead: Bool[Tensor, "... L 1"] | None,
+    dead: Bool[Tensor, "... #L 1"] | None,
 ) -> AttentionOutput:
     """Return the result of a stage of one's own; by the mask rule it is 0 for queries that may read nothing."""
     first = is_first_call(after, "attended", query)

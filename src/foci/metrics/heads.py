@@ -115,8 +115,7 @@ def selectivity(weights: Array) -> Float[ndarray, "..."]:
         >>> selectivity([sink, diagonal]).round(3).tolist()
         [0.0, 0.693]
     """
-    found: ndarray = information(weights).sum(axis=-1).mean(axis=-1)
-    return found
+    return np.asarray(information(weights).sum(axis=-1).mean(axis=-1))
 
 
 def information(weights: Array) -> Float[ndarray, "... L S"]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import operator
 from types import EllipsisType
-from typing import Any
+from typing import Any, SupportsIndex
 
 from torch import Tensor
 
 from foci.errors import ShapeError
 from foci.weights.sources import Source
 
-Place = int | slice | EllipsisType
+Place = SupportsIndex | slice | EllipsisType
 """What each axis of a handle may be indexed by."""
 
 

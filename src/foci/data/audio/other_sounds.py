@@ -42,9 +42,9 @@ def _train(seconds: float, rate: int, chance: Generator) -> Float[ndarray, " _"]
     sound = np.zeros(int(seconds * rate))
     period = seconds if chance.random() < 0.1 else min(seconds, _between(*_PERIODS, chance))
     last = period * chance.uniform(0.1, 1.3)
-    fading = 0.0 if chance.random() < 0.4 else _between(1, 40, chance)
+    fading = 0.0 if chance.random() < 0.4 else _between(1.0, 40.0, chance)
     is_noise, smoothing = chance.random() < 0.3, chance.uniform(0, 0.98) * chance.integers(2)
-    notes = _between(60, 0.3 * rate, chance) * 2 ** (chance.choice(25, size=chance.integers(1, 8)) / 12)
+    notes = _between(60.0, 0.3 * rate, chance) * 2 ** (chance.choice(25, size=chance.integers(1, 8)) / 12)
     voices = chance.integers(1, 4)
     harmonics = chance.uniform(0.2, 0.9) ** np.arange(chance.integers(1, 9))
     glide = chance.uniform(-1, 1) if chance.random() < 0.25 else 0.0  # in octaves

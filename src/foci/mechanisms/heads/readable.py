@@ -35,14 +35,14 @@ class Readable(NamedTuple):
 
 
 def readable(
-    query: Float[Tensor, "B H L K"],
-    key: Float[Tensor, "B G S K"],
+    query: Float[Tensor, "#B H L K"],
+    key: Float[Tensor, "#B G S K"],
     mask: Bool[Tensor, "..."] | None,
     bias: Float[Tensor, "..."] | None,
     window: Window | None,
     *,
-    slots: Bool[Tensor, "B 1 1 S"] | None = None,
-    distance: Int[Tensor, "B L S"] | None = None,
+    slots: Bool[Tensor, "#B 1 1 S"] | None = None,
+    distance: Int[Tensor, "#B L S"] | None = None,
     cached: int = 0,
 ) -> Readable:
     """Return what the queries may read, from what the user, the window and the cache say.
