@@ -61,7 +61,9 @@ def measure_rationales(run: Predictor, evaluation: Evaluation, records: list[Row
 
 
 def _plain(found: Probe) -> list[Row]:
-    return [row for row in found.to_json()["rows"] if row["head"] is None]
+    """Return the measures of each attention beside chance."""
+    kept = ("name", "measures", "chance")
+    return [{key: row[key] for key in kept} for row in found.to_json()["rows"] if row["head"] is None]
 
 
 def rationales_table(rows: list[Row]) -> str:
@@ -87,7 +89,6 @@ def rationales_table(rows: list[Row]) -> str:
         [
             f"{found['name']}: {POOLING_NAMES[row['pooling']]}",
             *(_cell(found, one) for one in _OTHER_WEIGHTS),
-            found["words"]["en"],
         ]
         for row in rows
         for found in row["probe"]
@@ -95,7 +96,7 @@ def rationales_table(rows: list[Row]) -> str:
     ]
     if not others:
         return table
-    head = ["attention", "uniform weights", "permuted weights", "most different weights", "in words"]
+    head = ["attention", "uniform weights", "permuted weights", "most different weights"]
     return f"{table}\n\n{markdown(head, others)}"
 
 
