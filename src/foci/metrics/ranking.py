@@ -54,8 +54,8 @@ def kendall_tau(first: ArrayLike, second: ArrayLike) -> float:
     0 where all values of one of them are equal.
 
     Example:
-        >>> kendall_tau([1, 2, 3], [1, 2, 3])
-        1.0
+        >>> round(kendall_tau([1, 2, 3], [1, 3, 2]), 3)
+        0.333
     """
     x, y = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if x.shape != y.shape or x.ndim != 1:
