@@ -58,7 +58,7 @@ _FLAGS = [
         "What mattered instead of what was read: rollout (all layers of self-attention), gradient (attention × "
         "gradient), chefer (gradients through all layers), norms (of weighted values) or value_zeroing (how far "
         "outputs turn without a value). Of a run of classify, entail, translate or summarize, of --hf, or of a trace "
-        "that has it; rollout of any. The page has it beside the weights.",
+        "that has it; rollout of any stack of self-attention. The page has it beside the weights.",
     ),
     Flag(
         "find",

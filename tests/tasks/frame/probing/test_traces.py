@@ -1,14 +1,17 @@
 """Where tokens stand in their text, and relevance of runs beside loops over the same model."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 import foci
 from foci.errors import ConfigError
 from foci.recording import record
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.probing.runs import traces_with_relevance
-from foci.tasks.frame.probing.traces import _marked, _places
+from foci.tasks.frame.probing.traces import _marked, _paths_of, _places
 from foci.tasks.translate.task import Translate
 
 
@@ -84,3 +87,17 @@ def test_the_gradient_is_that_of_the_answer(run):
 def test_nothing_of_it_stays_on_the_model(run):
     relevant(run, "chefer")
     assert all(one.grad is None for one in run.model.parameters())
+
+
+def test_modules_are_found_by_their_weights_in_any_order(run):
+    (given,) = run.task.examples(run.held_out(), 1)
+    with torch.no_grad():
+        one = run.task.traced_pass(run.model, run.assets, run.task.normal(given))
+        with record(run.model, detach=True) as tape:
+            run.model(*one.inputs)
+    turned = replace(one.trace, attentions=dict(reversed(one.trace.attentions.items())))
+    found, others = _paths_of(turned, tape)
+    kinds = {"self": "self_attention", "cross": "cross_attention"}
+    parts = {name: name.split(".") for name in turned.attentions}
+    assert found == {name: f"{side}.layers.{layer}.{kinds[kind]}" for name, (side, layer, kind) in parts.items()}
+    assert others == ()
