@@ -7,6 +7,7 @@ from foci.lazy import attach
 __all__ = [
     "addressing",
     "attend",
+    "boxes",
     "crf",
     "ctc",
     "kernels",
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from foci.functional import (
         addressing,
         attend,
+        boxes,
         crf,
         ctc,
         kernels,

@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING
 
 from foci.lazy import attach
 
-__all__ = ["attention", "decoders", "images", "memory", "seq2seq", "speech", "text_encoders", "words"]
+__all__ = ["attention", "decoders", "detection", "images", "memory", "seq2seq", "speech", "text_encoders", "words"]
 
 if TYPE_CHECKING:
-    from foci.models.options import attention, decoders, images, memory, seq2seq, speech, text_encoders, words
+    from foci.models.options import (
+        attention,
+        decoders,
+        detection,
+        images,
+        memory,
+        seq2seq,
+        speech,
+        text_encoders,
+        words,
+    )
 else:
     __getattr__, __dir__ = attach(__name__, dict.fromkeys(__all__, __name__))
