@@ -263,12 +263,16 @@ def deformable(
                     wide = max((c + 1 for _, c in open_cells), default=0)
                     high = max((r + 1 for r, _ in open_cells), default=0)
                     for k in range(points):
-                        x = reference[b, i, 0] * wide + offsets[m, level, k, 0]
-                        y = reference[b, i, 1] * high + offsets[m, level, k, 1]
+                        right, down = offsets[m, level, k]
+                        if len(reference[b, i]) == 4:
+                            right = right / points * reference[b, i, 2] * wide / 2
+                            down = down / points * reference[b, i, 3] * high / 2
+                        x = reference[b, i, 0] * wide + right
+                        y = reference[b, i, 1] * high + down
                         for number, r, c in cells:
-                            across, down = 1 - abs(x - c - 0.5), 1 - abs(y - r - 0.5)
-                            if across > 0 and down > 0 and readable[b, i, number]:
-                                weights[b, m, i, number] += of_points[m][level * points + k] * across * down
+                            in_row, in_column = 1 - abs(x - c - 0.5), 1 - abs(y - r - 0.5)
+                            if in_row > 0 and in_column > 0 and readable[b, i, number]:
+                                weights[b, m, i, number] += of_points[m][level * points + k] * in_row * in_column
                     cell += height * width
             read = [weights[b, m, i] @ values[b, :, m] for m in range(heads)]
             output[b, i] = module.output_layer(torch.cat(read))

@@ -96,7 +96,8 @@ _SHAPES: dict[str, str] = {
     output (B, L, D), weights (B, H, L, S)""",
     "deformable": """
     query (B, L, D), key (B, S, Dk) of all levels, value (B, S, Dk) or the key, mask (B, L, S)
-    reference (B, L, 2), x and y from 0 to 1 of where each query looks, levels [(height, width), …] of N levels
+    reference (B, L, 2), x and y from 0 to 1 of where each query looks, or (B, L, 4), boxes
+    levels [(height, width), …] of N levels
     output (B, L, D), weights (B, H, L, S), weights.of_points (B, H, L, N, P) of P points on each level""",
     "multi_step": """
     query (B, L, Dq), key (B, S, Dk), value (B, S, Dk) or the key, mask and bias (B, L, S)

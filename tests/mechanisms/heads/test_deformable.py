@@ -20,12 +20,16 @@ S = 3 * 5 + 2 * 2
 SIZES = {"num_levels": 2, "num_points": P, "key_dim": 7}
 
 
-def built(dtype=torch.float64):
+def built(dtype=torch.float64, reference=2):
     torch.manual_seed(5)
     module = DeformableAttention(D, H, **SIZES)
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.5)
-    inputs = torch.randn(B, L, D, dtype=dtype), torch.randn(B, S, 7, dtype=dtype), torch.rand(B, L, 2, dtype=dtype)
+    inputs = (
+        torch.randn(B, L, D, dtype=dtype),
+        torch.randn(B, S, 7, dtype=dtype),
+        torch.rand(B, L, reference, dtype=dtype),
+    )
     return module.to(dtype), *inputs
 
 
@@ -47,11 +51,12 @@ MASKS = {
 }
 
 
+@pytest.mark.parametrize("size", [2, 4], ids=["point", "box"])
 @pytest.mark.parametrize("by_map", [False, True])
 @pytest.mark.parametrize("kind", MASKS)
-def test_two_levels_by_loops(kind, by_map, monkeypatch):
+def test_two_levels_by_loops(kind, by_map, size, monkeypatch):
     monkeypatch.setattr(deformable_module, "_trains_by_map", lambda *_: by_map)
-    module, query, cells, reference = built()
+    module, query, cells, reference = built(reference=size)
     mask = MASKS[kind]()
     readable = torch.ones(B, L, S, dtype=torch.bool) if mask is None else mask.expand(B, L, S)
     with torch.no_grad():
@@ -73,11 +78,12 @@ def test_the_map_reads_what_the_points_read(kind):
     assert read.weights.heads(1).dense().equal(read.weights.dense()[:, 1])
 
 
+@pytest.mark.parametrize("size", [2, 4], ids=["point", "box"])
 @pytest.mark.parametrize("by_map", [False, True])
 @pytest.mark.parametrize("kind", MASKS)
-def test_gradients_on_two_levels(kind, by_map, monkeypatch):
+def test_gradients_on_two_levels(kind, by_map, size, monkeypatch):
     monkeypatch.setattr(deformable_module, "_trains_by_map", lambda *_: by_map)
-    module, *inputs = built()
+    module, *inputs = built(reference=size)
     mask = MASKS[kind]()
 
     def run(query, cells, reference, *_):
@@ -87,9 +93,10 @@ def test_gradients_on_two_levels(kind, by_map, monkeypatch):
     assert gradcheck(run, [t.requires_grad_() for t in (*inputs, *module.parameters())], fast_mode=True)
 
 
-def test_a_padded_picture_is_read_as_it_is_alone():
+@pytest.mark.parametrize("size", [2, 4], ids=["point", "box"])
+def test_a_padded_picture_is_read_as_it_is_alone(size):
     """Whatever the padding holds."""
-    module, query, cells, reference = built()
+    module, query, cells, reference = built(reference=size)
     small = [(2, 3), (1, 2)]
     mask = on_levels(small, small)
     alone = module(query, cells[:, mask[0, 0]], reference=reference, levels=small)
@@ -128,6 +135,14 @@ def test_at_the_start_each_head_looks_in_a_direction_of_its_own():
     torch.testing.assert_close(steps, expected * torch.tensor([1.0, 2.0, 3.0]).view(-1, 1), atol=1e-5, rtol=1e-5)
 
 
+def test_at_the_start_the_last_point_of_each_head_lies_on_the_edge_of_its_box():
+    module = DeformableAttention(8, 4, num_points=3)
+    box = torch.tensor([[[0.375, 0.5, 0.25, 0.5]]])
+    points = module(torch.randn(1, 1, 8), torch.randn(1, 20, 8), reference=box, levels=[(4, 5)]).weights.points
+    edges = torch.tensor([[0.5, 0.5], [0.375, 0.75], [0.25, 0.5], [0.375, 0.25]])
+    torch.testing.assert_close(points[0, :, 0, 0, -1], edges)
+
+
 def test_what_does_not_fit_is_named():
     module, query, cells, reference = built()
     with pytest.raises(
@@ -139,8 +154,12 @@ def test_what_does_not_fit_is_named():
     for levels in ([(3, 5), (2, 3)], [(19, 1), (0, 7)]):
         with pytest.raises(ShapeError, match="expected sizes that make up the 19 positions"):
             module(query, cells, levels=levels)
-    with pytest.raises(ShapeError, match=r"reference has shape \(2, 5, 4\), expected \(batch, 5, 2\)"):
-        module(query, cells, reference=reference.repeat(1, 1, 2), levels=LEVELS)
+    with pytest.raises(
+        ShapeError, match=r"shape \(2, 5, 6\), expected \(batch, 5, 2\)\. A box has a width .* \(batch, 5, 4\)"
+    ):
+        module(query, cells, reference=reference.repeat(1, 1, 3), levels=LEVELS)
+    with pytest.raises(ShapeError, match=r"reference has shape \(2, 3, 4\), expected \(batch, 5, 4\)"):
+        module(query, cells, reference=reference[:, :3].repeat(1, 1, 2), levels=LEVELS)
     with pytest.raises(ConfigError, match="model_dim is 7 with 3 heads, expected a multiple"):
         DeformableAttention(7, 3)
     with pytest.raises(ConfigError, match="keeps no state"):
@@ -186,8 +205,9 @@ def test_two_levels_compile_and_export():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 4], ids=["point", "box"])
 @pytest.mark.parametrize("padded", [False, True])
-def test_as_in_transformers(padded):
+def test_as_in_transformers(padded, size):
     modeling = pytest.importorskip("transformers.models.deformable_detr.modeling_deformable_detr")
     torch.manual_seed(3)
     config = SimpleNamespace(d_model=16, num_feature_levels=3, disable_custom_kernels=True)
@@ -211,12 +231,12 @@ def test_as_in_transformers(padded):
         valid[1] = torch.cat([part.flatten() for part in inside])
         ratios[1] = torch.tensor([[b / w, a / h] for (h, w), (a, b) in zip(levels, real)]).double()
     query, cells = torch.randn(2, 13, 16).double(), torch.randn(2, valid.shape[1], 16).double()
-    reference = torch.rand(2, 13, 2).double()
+    reference = torch.rand(2, 13, size).double()
     expected, shares = theirs(
         query,
         attention_mask=valid,
         encoder_hidden_states=cells,
-        reference_points=reference.unsqueeze(2) * ratios.unsqueeze(1),
+        reference_points=reference.unsqueeze(2) * ratios.unsqueeze(1).repeat(1, 1, 1, size // 2),
         spatial_shapes=torch.tensor(levels),
         spatial_shapes_list=levels,
     )

@@ -1,17 +1,20 @@
 """Deformable attention: a query reads a few points around its reference point, on several levels of a feature map.
 
-    p_mlqk = φ_l(p̂_q) + Δp_mlqk
+    p_mlqk = φ_l(p̂_q) + Δp_mlqk                            around a point p̂_q
+    p_mlqk = φ_l(c_q) + Δp_mlqk ∘ φ_l([w_q, h_q]) / (2K)   in a box of center c_q, width w_q and height h_q
     A_mlqk = softmax_lk(W_A z_q)
     out_q  = Σ_m W_m Σ_l Σ_k A_mlqk · W'_m x^l(p_mlqk)
     x^l(p) = Σ_s max(0, 1 − |p_x − s_x|) · max(0, 1 − |p_y − s_y|) · x^l_s
 
-Paper: Deformable DETR: Deformable Transformers for End-to-End Object Detection (Zhu et al., 2021), eqs. 1-3,
-    arXiv:2010.04159
-Names: z_q = query, x^l = value (or the key; level after level), p̂_q = reference, Δp_mlqk = offset_layer,
-    A_mlqk = weights.of_points, W_A = weight_layer, p_mlqk = weights.points, W'_m = value_layer, W_m = output_layer
+Paper: Deformable DETR: Deformable Transformers for End-to-End Object Detection (Zhu et al., 2021), eqs. 1-3;
+    boxes: appendix A.4, arXiv:2010.04159
+Names: z_q = query, x^l = value (or the key; level after level), p̂_q or [c_q, w_q, h_q] = reference,
+    Δp_mlqk = offset_layer, K = num_points, A_mlqk = weights.of_points, W_A = weight_layer, p_mlqk = weights.points,
+    W'_m = value_layer, W_m = output_layer
 Complexity: O(S · D² + L · D² + L · H · levels · points · D): no L×S tensor is built
-Differs: nothing. Luong's local_p is the one-dimensional ancestor: there the query predicts the center of a window in
-    its sentence, here every point in a picture; a sequence is a map of one row. φ_l counts from the readable part of
+Differs: offsets in a box are divided by 2K, as in the authors' code; the paper has no such factor. Luong's local_p is
+    the one-dimensional ancestor: there the query predicts the center of a window in its sentence, here every point in
+    a picture; a sequence is a map of one row. φ_l counts from the readable part of
     each picture, as the authors' valid ratios do. A point outside of the map, or the share of a point that falls on a
     masked position, reads zero; its weight is not given to other points, so weights over positions may
     sum to less than 1.
@@ -29,7 +32,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.checks import check_mask, check_shape, check_together, expand_query, refuse_script
+from foci.checks import check_mask, check_shape, check_together, expand_query, is_sequence, refuse_script
 from foci.errors import ConfigError, ShapeError, check_sizes
 from foci.functional.windows import at_least_float32, one_past_last
 from foci.masks import clear_source
@@ -144,9 +147,11 @@ class DeformableAttention(nn.Module):
 
     The positions of all levels are passed as one sequence of keys, row by row and level after level; ``levels`` says
     how high and wide each one is. Without it the keys are a sequence: one level of one row. A query reads around
-    ``reference``, x and y from 0 to 1 in the readable part of the picture. The query alone decides where it looks, not
-    what a key holds: with a ``value`` of its own, the key only says how many positions there are. The weights are a
-    `DeformableWeights`: points with their weights, and the map over positions on demand.
+    ``reference``, x and y from 0 to 1 in the readable part of the picture. A reference of four numbers is a box, center
+    x and y, width and height: then offsets are not in cells but grow with the box, and at the start the last point of
+    each head lies on its edge. The query alone decides where it looks, not what a key holds: with a ``value`` of its
+    own, the key only says how many positions there are. The weights are a `DeformableWeights`: points with their
+    weights, and the map over positions on demand.
 
     Args:
         model_dim: size of the query and of the output.
@@ -221,7 +226,7 @@ class DeformableAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         state: None = None,
         *,
-        reference: Float[Tensor, "#B L 2"] | None = None,
+        reference: Float[Tensor, "#B L 2"] | Float[Tensor, "#B L 4"] | None = None,
         levels: Levels | None = None,
     ) -> AttentionOutput:
         """Read the points of every query."""
@@ -253,7 +258,7 @@ class DeformableAttention(nn.Module):
         memory: Memory,
         state: None = None,
         *,
-        reference: Float[Tensor, "#B L 2"] | None = None,
+        reference: Float[Tensor, "#B L 2"] | Float[Tensor, "#B L 4"] | None = None,
         levels: Levels | None = None,
     ) -> AttentionOutput:
         """Read a prepared source."""
@@ -273,12 +278,14 @@ class DeformableAttention(nn.Module):
         if reference is None:
             reference = torch.sigmoid(at_least_float32(self.reference_layer(query)))
         else:
-            check_shape("DeformableAttention", "reference", reference, "batch", length, 2)
+            fix = f"A box has a width and a height too: (batch, {length}, 4)."
+            sizes = 4 if is_sequence(reference, 4) else 2
+            check_shape("DeformableAttention", "reference", reference, "batch", length, sizes, fix=fix)
         by_head = (*query.shape[:2], self.num_heads, self.num_levels, self.num_points)
         logits = self.weight_layer(query).view(by_head).transpose(1, 2)
         of_points = torch.softmax(logits.flatten(3), dim=-1).view(logits.shape)
         offsets = self.offset_layer(query).view(*by_head, 2).transpose(1, 2)
-        places = _places(at_least_float32(reference), at_least_float32(offsets), _extents(mask, levels), levels)
+        places = _places(at_least_float32(reference), at_least_float32(offsets), _extents(mask, levels))
         on_cells, cells = _corners(places, levels)
         shares = (of_points.unsqueeze(-1) * on_cells).flatten(3).expand(batch, -1, -1, -1)
         cells = cells.flatten(3).expand(batch, -1, -1, -1)
@@ -323,13 +330,17 @@ def _extents(mask: Tensor | None, levels: Levels) -> Extents:
     return extents
 
 
-def _places(reference: Tensor, offsets: Tensor, extents: Extents, levels: Levels) -> list[tuple[Tensor, Tensor]]:
+def _places(reference: Tensor, offsets: Tensor, extents: Extents) -> list[tuple[Tensor, Tensor]]:
     """Return x and y of the points of each level, ``(B, H, L, points)``, in cells from the upper left corner."""
-    x, y = (place[:, None, :, None] for place in reference.unbind(dim=-1))
-    return [
-        (x * extents[level][0] + offsets[:, :, :, level, :, 0], y * extents[level][1] + offsets[:, :, :, level, :, 1])
-        for level in range(len(levels))
-    ]
+    x, y, *box = (part[:, None, :, None] for part in reference.unbind(dim=-1))
+    places = []
+    for steps, (width, height) in zip(offsets.unbind(dim=3), extents):
+        right, down = steps.unbind(dim=-1)
+        if box:  # from its center to its edge in as many steps as there are points
+            half = 0.5 / steps.shape[-2]
+            right, down = right * (box[0] * width * half), down * (box[1] * height * half)
+        places.append((x * width + right, y * height + down))
+    return places
 
 
 def _corners(places: list[tuple[Tensor, Tensor]], levels: Levels) -> tuple[Tensor, Tensor]:
