@@ -36,6 +36,7 @@ def test_a_shape_fills_its_box_and_nothing_else(kind):
     rows, columns = np.flatnonzero(changed.any(axis=1)), np.flatnonzero(changed.any(axis=0))
     box = shape.box
     edges = np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]) / size
+    assert np.abs(edges - shape.outline).max() <= 1.5 / size
     assert (edges[:2] >= np.array([box.left, box.top]) - 1 / size).all()
     assert (edges[2:] <= np.array([box.right, box.bottom]) + 1 / size).all()
     assert edges[2] - edges[0] > 0.6 * (box.right - box.left)
@@ -53,6 +54,21 @@ def test_shapes_lie_inside_and_apart():
                 assert one.box.left >= other.box.right or one.box.top >= other.box.bottom
         assert len(scene.shapes) in (2, 3)
     assert {len(scene.shapes) for scene in SCENES} == {2, 3}
+
+
+def test_scattered_shapes_lie_inside_and_hardly_overlap():
+    scenes = [find_scene(scene_name("scattered", "test", 0, number)) for number in range(200)]
+    assert {len(scene.shapes) for scene in scenes} == {1, 2, 3, 4, 5}
+    assert {shape.kind for scene in scenes for shape in scene.shapes} == {*SHAPES}
+    for scene in scenes:
+        for number, one in enumerate(scene.shapes):
+            assert min(one.box) >= -1e-9
+            assert max(one.box) <= 1 + 1e-9
+            for other in scene.shapes[:number]:
+                assert np.hypot(one.x - other.x, one.y - other.y) >= 0.9 * (one.radius + other.radius)
+    assert all(f"a {one.color} {one.kind}" in caption(scene) for scene in scenes for one in scene.shapes)
+    sizes = [shape.radius for scene in scenes for shape in scene.shapes]
+    assert max(sizes) > 2 * min(sizes)
 
 
 def test_captions_are_true_and_the_same_in_both_languages():

@@ -7,11 +7,13 @@
     mentions(scene, "zh")                               which words of the caption name which shape
 
 The name is the whole scene: equal names give equal scenes, at any size. Scenes of the family ``one`` have one shape
-anywhere; those of ``several`` two, one beside or above the other, or three from left to right.
+anywhere; those of ``several`` two, one beside or above the other, or three from left to right; those of ``scattered``
+one to five anywhere, of any size, which hardly overlap.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import zlib
 from typing import Literal, NamedTuple
@@ -24,7 +26,9 @@ from foci.errors import DataError, check_positive, unknown_name
 from foci.metrics.boxes import Box
 
 PREFIX = "drawn:"
-FAMILIES = ("one", "several")
+FAMILIES = ("one", "several", "scattered")
+SIDE = 64
+"""Height and width of a scene where places in it are given in pixels."""
 SHAPES = {"circle": "圆形", "square": "正方形", "triangle": "三角形", "cross": "十字", "ring": "圆环"}
 """Names in English and in Chinese."""
 COLORS = {
@@ -50,6 +54,18 @@ _SMALL, _LARGE = 0.11, 0.15
 """Radius of the shapes of ``several``; the canvas is 1 wide and high."""
 _LEAST, _MOST = 0.13, 0.28
 """Radius of the shape of ``one``."""
+_SLIGHT, _WIDE = 0.08, 0.2
+"""Radius of the shapes of ``scattered``."""
+_APART = 0.9
+"""Least distance of two of them, as a share of the sum of their radii."""
+_HALF = math.sqrt(0.5)
+_SLOPE = math.sqrt(0.75)
+_OUTLINES = {
+    "square": (-_HALF, -_HALF, _HALF, _HALF),
+    "triangle": (-_SLOPE, -1.0, _SLOPE, 0.5),
+    "cross": (-0.95, -0.95, 0.95, 0.95),
+}
+"""The smallest boxes around shapes in the circle of radius 1 that do not fill its box."""
 _NOISE = 0.09
 """Standard deviation of the canvas's noise; white is 1."""
 
@@ -67,6 +83,18 @@ class Shape(NamedTuple):
     def box(self) -> Box:
         """The smallest box around the circle that it lies in."""
         return Box(self.x - self.radius, self.y - self.radius, self.x + self.radius, self.y + self.radius)
+
+    @property
+    def outline(self) -> Box:
+        """The smallest box around the shape itself.
+
+        Example:
+            >>> [round(edge, 3) for edge in Shape("triangle", "red", 0.5, 0.5, 0.2).outline]
+            [0.327, 0.3, 0.673, 0.6]
+        """
+        left, top, right, bottom = _OUTLINES.get(self.kind, (-1.0, -1.0, 1.0, 1.0))
+        x, y, radius = self[2:]
+        return Box(x + left * radius, y + top * radius, x + right * radius, y + bottom * radius)
 
 
 class Scene(NamedTuple):
@@ -117,14 +145,30 @@ def find_scene(name: str) -> Scene:
     if parts[0] not in FAMILIES:
         raise DataError(str(unknown_name("family of drawn scenes", parts[0], FAMILIES)))
     chance = random.Random(name)
-    shapes = (_alone(chance),) if parts[0] == "one" else _several(chance)
+    shapes = {"one": _alone, "several": _several, "scattered": _scattered}[parts[0]](chance)
     return Scene(name, shapes, chance.uniform(0.25, 0.6), zlib.crc32(name.encode()))
 
 
-def _alone(chance: random.Random) -> Shape:
-    radius = chance.uniform(_LEAST, _MOST)
+def _alone(chance: random.Random) -> tuple[Shape, ...]:
+    return (_anywhere(chance, _LEAST, _MOST),)
+
+
+def _anywhere(chance: random.Random, least: float, most: float) -> Shape:
+    radius = chance.uniform(least, most)
     x, y = (chance.uniform(radius, 1 - radius) for _ in range(2))
     return Shape(chance.choice([*SHAPES]), chance.choice([*COLORS]), x, y, radius)
+
+
+def _scattered(chance: random.Random) -> tuple[Shape, ...]:
+    """One to five shapes anywhere; one that would lie on another is drawn anew, a few times."""
+    shapes: list[Shape] = []
+    for _ in range(chance.randint(1, 5)):
+        for _ in range(20):
+            one = _anywhere(chance, _SLIGHT, _WIDE)
+            if all(math.dist(one[2:4], other[2:4]) >= _APART * (one.radius + other.radius) for other in shapes):
+                shapes.append(one)
+                break
+    return tuple(shapes)
 
 
 def _several(chance: random.Random) -> tuple[Shape, ...]:
@@ -175,9 +219,9 @@ def _distance(
     elif kind == "ring":
         found = np.abs(np.hypot(x, y) - 0.75) - 0.25
     elif kind == "square":
-        found = np.maximum(np.abs(x), np.abs(y)) - np.sqrt(0.5)
+        found = np.maximum(np.abs(x), np.abs(y)) - _HALF
     elif kind == "triangle":  # upright, its corners on the circle
-        found = np.maximum(y - 0.5, np.abs(x) * np.sqrt(0.75) - y / 2 - 0.5)
+        found = np.maximum(y - 0.5, np.abs(x) * _SLOPE - y / 2 - 0.5)
     else:
         upright = np.maximum(np.abs(x) - 0.3, np.abs(y) - 0.95)
         lying = np.maximum(np.abs(x) - 0.95, np.abs(y) - 0.3)
@@ -186,7 +230,7 @@ def _distance(
 
 
 def caption(scene: Scene, language: Language = "en") -> str:
-    """Return what is in a scene: one shape, how the first of two lies to the second, or three from left to right.
+    """Return what is in a scene: one shape, how the first of two lies to the second, or more, in their order.
 
     Example:
         >>> caption(find_scene("drawn:several/test/0/3")), caption(find_scene("drawn:several/test/0/3"), "zh")
@@ -196,8 +240,9 @@ def caption(scene: Scene, language: Language = "en") -> str:
     named = [_called(shape, language) for shape in scene.shapes]
     if len(named) == 1:
         return named[0]
-    if len(named) == 3:
-        return "{}, {} and {}".format(*named) if language == "en" else "{}、{}和{}".format(*named)
+    if len(named) > 2:
+        comma, last = (", ", " and ") if language == "en" else ("、", "和")
+        return f"{comma.join(named[:-1])}{last}{named[-1]}"
     english, chinese = _SIDES[side_of(*scene.shapes)]
     return f"{named[0]} {english} {named[1]}" if language == "en" else f"{named[0]}在{named[1]}{chinese}"
 
