@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foci.data.batching import Indices
-from foci.data.images.drawn import PREFIX, draw, find_scene
+from foci.data.images.drawn import PREFIX, SIDE, draw, find_scene
 from foci.data.lines import Log, counted
 from foci.data.splits import same_content
 from foci.errors import DataError, MissingPackageError, check_sizes
@@ -51,6 +51,8 @@ _NAMED = 5
 """Unreadable images that are named in the log; the others are counted."""
 _MEASURED = 100
 """Images whose size is looked up, to say how much they are reduced."""
+_ORIENTATION, _SIDEWAYS = 0x0112, (5, 6, 7, 8)
+"""EXIF's tag of the orientation, and its values that exchange height and width."""
 _NO_PIXELS = frozenset(("BUFR", "GRIB", "HDF5", "MPEG", "WMF"))
 """Formats that Pillow recognizes, but cannot decode by itself."""
 _DAMAGED = (
@@ -59,6 +61,7 @@ _DAMAGED = (
 )  # fmt: skip
 """What Pillow raises for damaged files, depending on the format and the damage."""
 
+Read = TypeVar("Read")
 Pixels = UInt8[NDArray[np.uint8], "H W 3"]
 
 
@@ -72,6 +75,20 @@ class Unreadable(NamedTuple):
         return f"{self.name}: {self.reason}"
 
 
+class Scaled(NamedTuple):
+    """An image that was scaled down or up, and its own height and width, upright."""
+
+    pixels: Pixels
+    size: tuple[int, int]
+
+
+class Sizes(NamedTuple):
+    """Height and width of an image as it is stored, and when it is turned as EXIF says."""
+
+    stored: tuple[int, int]
+    upright: tuple[int, int]
+
+
 def read_image(name: str | Path, size: int, *, max_pixels: int = MAX_PIXELS) -> Pixels | Unreadable:
     """Return an image scaled to fit into ``size`` × ``size`` pixels; or why it cannot be read.
 
@@ -83,9 +100,25 @@ def read_image(name: str | Path, size: int, *, max_pixels: int = MAX_PIXELS) -> 
     Raises:
         MissingPackageError: Pillow is not installed; drawn scenes do not need it.
     """
+    found = read_scaled(name, (size, size), max_pixels=max_pixels)
+    if isinstance(found, Unreadable):
+        return found
+    height, width = found.pixels.shape[:2]
+    square = np.full((size, size, 3), GRAY, np.uint8)
+    top, left = (size - height) // 2, (size - width) // 2
+    square[top : top + height, left : left + width] = found.pixels
+    return square
+
+
+def read_scaled(name: str | Path, bounds: tuple[int, int], *, max_pixels: int = MAX_PIXELS) -> Scaled | Unreadable:
+    """Return an image scaled to fit into ``bounds``, a height and a width, as `read_image` does, without what is left.
+
+    Raises:
+        MissingPackageError: Pillow is not installed; drawn scenes do not need it.
+    """
     if str(name).startswith(PREFIX):
         try:
-            return draw(find_scene(str(name)), size)
+            return Scaled(draw(find_scene(str(name)), min(bounds)), (SIDE, SIDE))
         except DataError as error:
             return Unreadable(str(name), str(error))
     pillow = _pillow()
@@ -96,8 +129,10 @@ def read_image(name: str | Path, size: int, *, max_pixels: int = MAX_PIXELS) -> 
         with _opened(path) as image:
             if image.width * image.height > max_pixels:
                 return Unreadable(str(name), _too_large(f"{image.width} × {image.height} pixels", max_pixels))
-            image.draft("RGB", (size, size))  # a JPEG file is decoded at a fraction of its size, where that will do
-            return _fitted(_upright(image), size)
+            size = _sizes(image).upright
+            # A JPEG file is decoded at a fraction of its size, where that will do.
+            image.draft("RGB", (max(bounds), max(bounds)))
+            return Scaled(_fitted(_upright(image), bounds), size)
     except pillow.DecompressionBombError:
         return Unreadable(str(name), _too_large("too many pixels", max_pixels))
     except FileNotFoundError:
@@ -116,17 +151,27 @@ def same_pixels(names: Sequence[str], *, max_pixels: int = MAX_PIXELS) -> list[s
     """
     return same_content(
         names,
-        lambda name: None if name.startswith(PREFIX) else _size_of(name),
+        lambda name: None if name.startswith(PREFIX) else sizes_of(name),
         lambda name: _pixel_digest(name, max_pixels),
     )
 
 
-def _size_of(name: str) -> tuple[int, int] | None:
+def sizes_of(name: str) -> Sizes | None:
+    """Return what the header of an image says of its size; None where it cannot be read."""
+    if name.startswith(PREFIX):
+        return Sizes((SIDE, SIDE), (SIDE, SIDE))
     try:
         with _opened(name) as image:
-            return image.size
+            return _sizes(image)
     except (*_DAMAGED, _pillow().DecompressionBombError):
         return None  # it is reported when it is decoded
+
+
+def _sizes(image: Picture) -> Sizes:
+    stored = image.height, image.width
+    # Of TIFF, Pillow gives the size when turned.
+    turned = image.format != "TIFF" and image.getexif().get(_ORIENTATION) in _SIDEWAYS
+    return Sizes(stored, stored[::-1] if turned else stored)
 
 
 def _pixel_digest(name: str, max_pixels: int) -> str | None:
@@ -195,8 +240,8 @@ def log_reduction(names: Sequence[str], size: int, log: Log) -> None:
     sides = []
     for name in names[:: max(1, len(names) // _MEASURED)]:
         if not name.startswith(PREFIX):
-            found = _size_of(name)
-            sides += [] if found is None else [max(found)]
+            found = sizes_of(name)
+            sides += [] if found is None else [max(found.stored)]
     if sides and (side := int(np.median(sides))) > size:
         log(
             f"images of {side:,} px (the longer side, median of {len(sides)}) are reduced to {size} px. Set "
@@ -275,21 +320,18 @@ def _as_bytes(values: NDArray[np.generic], mode: str, least: float, most: float)
     return np.rint(numbers).astype(np.uint8)
 
 
-def _fitted(image: Picture, size: int) -> Pixels:
+def _fitted(image: Picture, bounds: tuple[int, int]) -> Pixels:
     from PIL import Image
 
-    scale = size / max(image.size)
-    width, height = (min(size, max(1, round(side * scale))) for side in image.size)
-    square = np.full((size, size, 3), GRAY, np.uint8)
-    top, left = (size - height) // 2, (size - width) // 2
+    scale = min(bounds[0] / image.height, bounds[1] / image.width)
+    height, width = (min(most, max(1, round(side * scale))) for most, side in zip(bounds, (image.height, image.width)))
     smooth = Image.Resampling.BOX if scale < 1 else Image.Resampling.BILINEAR
     # First across and then down, as Pillow does, so that strips give what the whole image gives.
     narrow = Image.new("RGB", (width, image.height))
     to_rgb = _to_rgb(image)
     for above, strip in _strips(image):
         narrow.paste(to_rgb(strip).resize((width, strip.height), smooth), (0, above))
-    square[top : top + height, left : left + width] = np.asarray(narrow.resize((width, height), smooth))
-    return square
+    return np.asarray(narrow.resize((width, height), smooth))
 
 
 class Images:
@@ -324,26 +366,40 @@ class Images:
             log: called with each message.
         """
         check_sizes("Images.load", size=size)
-        room = _room(len(names), size)
-        kept: list[int] = []
+        room = room_for(len(names), (size, size))
         unreadable: list[Unreadable] = []
-        read: Iterable[tuple[int, str]] = enumerate(names)
-        for number, name in counted(read, "images", log):
-            found = read_image(name, size, max_pixels=max_pixels)
-            if isinstance(found, Unreadable):
-                unreadable.append(found)
-                continue
+        kept: list[int] = []
+        for number, found in readable(
+            names, lambda name: read_image(name, size, max_pixels=max_pixels), unreadable, log
+        ):
             room[len(kept)] = found
             kept.append(number)
-        if unreadable and log is not None:
-            log_unreadable(unreadable, len(names), log)
         return cls(room[: len(kept)], kept, unreadable)
 
 
-def _room(count: int, size: int) -> NDArray[np.uint8]:
-    shape = (count, size, size, 3)
-    if count * size * size * 3 <= IN_MEMORY:
-        return np.empty(shape, np.uint8)
+def readable(
+    names: Sequence[str], read: Callable[[str], Read | Unreadable], unreadable: list[Unreadable], log: Log | None
+) -> Iterator[tuple[int, Read]]:
+    """Yield the number of each image that can be read, and what was read; add the others to ``unreadable``.
+
+    The log gets their number every few seconds, and at last those that are left out.
+    """
+    numbered: Iterable[tuple[int, str]] = enumerate(names)
+    for number, name in counted(numbered, "images", log):
+        found = read(name)
+        if isinstance(found, Unreadable):
+            unreadable.append(found)
+        else:
+            yield number, found
+    if unreadable and log is not None:
+        log_unreadable(unreadable, len(names), log)
+
+
+def room_for(count: int, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Return room for the pixels of images of this height and width, filled with 0."""
+    shape = (count, *size, 3)
+    if math.prod(shape) <= IN_MEMORY:
+        return np.zeros(shape, np.uint8)
     with tempfile.TemporaryFile(prefix="foci-images-") as file:  # it vanishes with the array
         return np.memmap(file, np.uint8, "w+", shape=shape)
 
