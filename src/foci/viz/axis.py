@@ -25,7 +25,7 @@ class Mark(NamedTuple):
     share: float
 
 
-KINDS = ("tokens", "regions", "frames", "document", "slots", "steps", "tags", "channels", "mixed")
+KINDS = ("tokens", "regions", "frames", "document", "slots", "steps", "tags", "channels", "objects", "mixed")
 WORDED = ("tokens", "document")
 """Kinds of positions that are words or pieces of words."""
 _SPECIAL = ("<s>", "</s>", "<pad>", "<bos>", "<eos>", "<cls>", "<sep>", "<mask>", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
@@ -38,7 +38,8 @@ class Axis:
 
     Args:
         kind: what its positions are: tokens, regions (of an image), frames (of a recording), document (words in
-            sentences), slots (of a memory), steps, tags or channels (of a feature map); mixed: parts of several kinds.
+            sentences), slots (of a memory), steps, tags, channels (of a feature map) or objects (in an
+            image); mixed: parts of several kinds.
         labels: a label for each position; plain text, never markup.
         title: what the axis is called, for example "source".
         image: for regions, what they are regions of: ``(height, width, 3)``, uint8.
@@ -53,6 +54,7 @@ class Axis:
         rate: samples per second of the sound.
         start: for frames, when the first of them begins, in seconds: of a segment of a longer recording.
         words: for tokens and documents, the words that their pieces form, in order. Default: as the labels tell.
+        boxes: for objects, ``(N, 4)``: left, top, right and bottom as shares of the image, which may reach beyond it.
         parts: for a mixed axis, what it consists of, in order: text and images of one sequence.
         special: positions of special tokens, such as <s>. Default: those whose labels are usual for them.
 
@@ -78,6 +80,7 @@ class Axis:
     words: tuple[Word, ...] | None = None
     special: tuple[int, ...] | None = None
     parts: tuple[Axis, ...] | None = None
+    boxes: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -161,6 +164,16 @@ class Axis:
         return cls("regions", labels, title, image=np.asarray(image), grid=(down, across))
 
     @classmethod
+    def from_boxes(cls, labels: Sequence[str], boxes: ArrayLike, title: str = "objects") -> Axis:
+        """Objects in an image, with their boxes ``(N, 4)``: left, top, right and bottom as shares of the image.
+
+        Example:
+            >>> Axis.from_boxes(["cat 0.93"], [[0.1, 0.25, 0.5, 1.0]]).boxes.shape
+            (1, 4)
+        """
+        return cls("objects", tuple(_as_labels(labels)), title, boxes=np.asarray(boxes, np.float32).reshape(-1, 4))
+
+    @classmethod
     def from_parts(cls, parts: Sequence[Axis], title: str = "") -> Axis:
         """One sequence of text and images, such as a vision-language model reads.
 
@@ -225,6 +238,7 @@ def _check_fields(axis: Axis) -> None:
             f"Axis: sound has shape {axis.sound.shape}, dtype {axis.sound.dtype} and rate {axis.rate}, expected "
             "samples of int16 in one axis, and their number per second."
         )
+    _check_boxes(axis)
     if (axis.kind == "mixed") != (axis.parts is not None) or sum(map(len, axis.parts or ())) not in (0, count):
         raise ShapeError(
             f"Axis: parts has {sum(map(len, axis.parts or ()))} positions in all, but there are {count} labels of kind "
@@ -243,6 +257,23 @@ def _check_fields(axis: Axis) -> None:
                 "without overlaps, and a share from 0 to 1."
             )
         end = mark.last
+
+
+def _check_boxes(axis: Axis) -> None:
+    if (axis.kind == "objects") != (axis.boxes is not None):
+        raise ConfigError(
+            f"Axis: an axis of kind {axis.kind!r} {'has' if axis.boxes is not None else 'has no'} boxes, expected them "
+            "of objects alone. Make an axis of objects with Axis.from_boxes."
+        )
+    if axis.boxes is None:
+        return
+    if axis.boxes.shape != (len(axis.labels), 4):
+        raise ShapeError(
+            f"Axis: boxes has shape {axis.boxes.shape}, expected ({len(axis.labels)}, 4): left, top, right and bottom "
+            "for each label."
+        )
+    if not (np.isfinite(axis.boxes).all() and (axis.boxes[:, :2] <= axis.boxes[:, 2:]).all()):
+        raise DataError("Axis: a box is not left ≤ right and top ≤ bottom in finite numbers. Swap its corners.")
 
 
 def _as_labels(labels: Sequence[str]) -> tuple[str, ...]:

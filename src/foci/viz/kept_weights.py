@@ -63,6 +63,8 @@ class TracedAttention:
         extras: further maps ``(L, S)`` by name, such as "gradient" for attention × gradient.
         derived: whether it was computed from a prediction, as the alignment of CTC is, and not by the model itself.
         hidden: the share of each row that lay on positions since hidden, ``(H, L)``; see `Trace.hide`.
+        points: of deformable attention, where in the image each row read: ``(H, L, P, 3)``, with the distance from the
+            left and from the top as shares of the image, and the weight.
     """
 
     name: str
@@ -73,6 +75,7 @@ class TracedAttention:
     extras: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     derived: bool = False
     hidden: NDArray[np.float32] | None = None
+    points: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         kept = self.weights.values if isinstance(self.weights, TopWeights) else self.weights
@@ -88,6 +91,12 @@ class TracedAttention:
         if self.hidden is not None and self.hidden.shape != self.shape[:2]:
             raise ShapeError(
                 f"TracedAttention: hidden of {self.name!r} has shape {self.hidden.shape}, expected {self.shape[:2]}."
+            )
+        points = self.points
+        if points is not None and (points.ndim != 4 or (*points.shape[:2], points.shape[3]) != (*self.shape[:2], 3)):
+            raise ShapeError(
+                f"TracedAttention: points of {self.name!r} has shape {points.shape}, expected {self.shape[:2]} and then "
+                "the points, each with its place from the left and from the top, and its weight."
             )
         for name, extra in self.extras.items():
             if extra.shape != self.shape[1:] or extra.dtype != np.float32:
@@ -171,7 +180,9 @@ class TracedAttention:
         weights = self.weights
         kept = weights.part(places) if isinstance(weights, TopWeights) else weights[places]
         hidden = None if self.hidden is None else self.hidden[places]
-        return replace(self, weights=kept, selected=tuple(self.head_numbers[place] for place in places), hidden=hidden)
+        points = None if self.points is None else self.points[places]
+        selected = tuple(self.head_numbers[place] for place in places)
+        return replace(self, weights=kept, selected=selected, hidden=hidden, points=points)
 
 
 def compact(

@@ -26,7 +26,7 @@ from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 FORMAT = "foci.trace"
 VERSION = 2
 _PLAIN = ("kind", "labels", "title", "grid", "seconds", "sentences", "marks", "rate", "start", "words", "special")
-_PICTURES = ("image", "spectrogram", "sound")
+_PICTURES = ("image", "spectrogram", "sound", "boxes")
 _PARTS = ("values", "indices", "rest", "entropy")
 
 
@@ -51,6 +51,8 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
             entries[-1]["derived"] = True
         if attention.hidden is not None:
             tensors[f"attention.{number}.hidden"] = np.ascontiguousarray(attention.hidden)
+        if attention.points is not None:
+            tensors[f"attention.{number}.points"] = np.ascontiguousarray(attention.points)
         tensors |= {f"attention.{number}.extra.{name}": extra for name, extra in attention.extras.items()}
     numbers = _safetensors().save(tensors)
     text = {
@@ -130,6 +132,7 @@ def _assemble(text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Trace:
             extras,
             bool(entry.get("derived")),
             tensors.get(f"attention.{number}.hidden"),
+            tensors.get(f"attention.{number}.points"),
         )
     return Trace(axes, attentions, text["text"], text["metadata"], text.get("probe"))
 
