@@ -95,8 +95,8 @@ class TracedAttention:
         points = self.points
         if points is not None and (points.ndim != 4 or (*points.shape[:2], points.shape[3]) != (*self.shape[:2], 3)):
             raise ShapeError(
-                f"TracedAttention: points of {self.name!r} has shape {points.shape}, expected {self.shape[:2]} and then "
-                "the points, each with its place from the left and from the top, and its weight."
+                f"TracedAttention: points of {self.name!r} has shape {points.shape}, expected {self.shape[:2]} and "
+                "then the points, each with its place from the left and from the top, and its weight."
             )
         for name, extra in self.extras.items():
             if extra.shape != self.shape[1:] or extra.dtype != np.float32:
