@@ -83,10 +83,11 @@ class Scaled(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Height and width of an image as it is stored, and when it is turned as EXIF says."""
+    """Height and width of an image as it is stored, and when it is turned as EXIF's orientation (1: not) says."""
 
     stored: tuple[int, int]
     upright: tuple[int, int]
+    orientation: int = 1
 
 
 def read_image(name: str | Path, size: int, *, max_pixels: int = MAX_PIXELS) -> Pixels | Unreadable:
@@ -170,8 +171,8 @@ def sizes_of(name: str) -> Sizes | None:
 def _sizes(image: Picture) -> Sizes:
     stored = image.height, image.width
     # Of TIFF, Pillow gives the size when turned.
-    turned = image.format != "TIFF" and image.getexif().get(_ORIENTATION) in _SIDEWAYS
-    return Sizes(stored, stored[::-1] if turned else stored)
+    orientation = 1 if image.format == "TIFF" else image.getexif().get(_ORIENTATION, 1)
+    return Sizes(stored, stored[::-1] if orientation in _SIDEWAYS else stored, orientation)
 
 
 def _pixel_digest(name: str, max_pixels: int) -> str | None:

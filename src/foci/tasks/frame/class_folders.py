@@ -18,7 +18,7 @@ from foci.printable import printable
 
 Log = Callable[[str], None]
 
-_PART_NAMES = {
+PART_NAMES = {
     "train": ("train", "training"),
     "valid": ("val", "valid", "validation", "dev"),
     "test": ("test", "testing"),
@@ -50,7 +50,7 @@ def parts_of(folder: str) -> dict[str, str]:
     """
     folder = innermost(folder)
     by_name = {name.lower(): os.path.join(folder, name) for name in listed(folder).folders}
-    found = {part: by_name[name] for part, names in _PART_NAMES.items() for name in names if name in by_name}
+    found = {part: by_name[name] for part, names in PART_NAMES.items() for name in names if name in by_name}
     parts = {part: path for part, path in found.items() if listed(path).folders}
     return parts if "train" in parts and len(found) > 1 else {}
 
