@@ -29,6 +29,7 @@ from torch.nn.functional import interpolate
 
 from foci.checks import check_valid
 from foci.errors import ShapeError
+from foci.functional.windows import at_least_float32
 from foci.layers.interfaces import EncoderOutput
 from foci.mechanisms.visual import CBAM, EfficientChannel, SpatialAttention, SqueezeExcitation
 from foci.mechanisms.visual.cbam import ProductOfMaps
@@ -66,7 +67,7 @@ class ImageGridEncoder(nn.Module):
         self.stride, self.num_stages = options.stride, options.num_stages
         widths = [max(1, options.hidden_dim // 2**place) for place in range(options.num_stages - 1, -1, -1)]
         self.stem = nn.Conv2d(3, widths[0], 3, stride=options.stride, padding=1, bias=False)
-        self.norm = _norm(widths[0])
+        self.norm = ImageNorm(widths[0])
         before = [widths[0], *widths]
         self.blocks = nn.ModuleList(
             ResidualBlock(
@@ -120,17 +121,23 @@ class ResidualBlock(nn.Module):
     def __init__(self, input_dim: int, output_dim: int, *, stride: int = 1, attention: nn.Module | None = None) -> None:
         super().__init__()
         self.first = nn.Conv2d(input_dim, output_dim, 3, stride=stride, padding=1, bias=False)
-        self.first_norm = _norm(output_dim)
+        self.first_norm = ImageNorm(output_dim)
         self.second = nn.Conv2d(output_dim, output_dim, 3, padding=1, bias=False)
-        self.second_norm = _norm(output_dim)
+        self.second_norm = ImageNorm(output_dim)
         self.attention = attention
         same = input_dim == output_dim and stride == 1
         self.shortcut = nn.Identity() if same else nn.Conv2d(input_dim, output_dim, 1, stride=stride, bias=False)
 
-    def forward(self, features: Float[Tensor, "B C H W"]) -> tuple[Float[Tensor, "B D I J"], Weights | None]:
-        """Return the features of the next block, and the weights of the attention."""
-        hidden = torch.relu(self.first_norm(self.first(features)))
-        residual = self.second_norm(self.second(hidden))
+    def forward(
+        self, features: Float[Tensor, "B C H W"], readable: Bool[Tensor, "B I J"] | None = None
+    ) -> tuple[Float[Tensor, "B D I J"], Weights | None]:
+        """Return the features of the next block, and the weights of the attention.
+
+        Features beyond the readable places of the output, by default none, must be 0 and stay so, which the attention
+        does not know.
+        """
+        hidden = torch.relu(self.first_norm(self.first(features), readable))
+        residual = self.second_norm(self.second(hidden), readable)
         weights = None
         if self.attention is not None:
             attended: AttentionOutput = self.attention(residual)
@@ -153,8 +160,37 @@ def places(grid: tuple[int, int], like: Float[Tensor, "B S D"]) -> Float[Tensor,
     return middles.expand(like.shape[0], -1, -1)
 
 
-def _norm(channels: int) -> nn.GroupNorm:
-    return nn.GroupNorm(math.gcd(channels, _GROUPS), channels)
+class ImageNorm(nn.GroupNorm):
+    """Normalizes groups of channels over the readable places of each image, and sets the others to 0.
+
+    Args:
+        channels: number of channels.
+
+    Example:
+        >>> features, readable = torch.tensor([[[[1.0, 3.0, 9.0]]]]), torch.tensor([[[True, True, False]]])
+        >>> ImageNorm(1)(features, readable).detach().round()
+        tensor([[[[-1.,  1.,  0.]]]])
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(math.gcd(channels, _GROUPS), channels)
+
+    def forward(
+        self, features: Float[Tensor, "B C H W"], readable: Bool[Tensor, "B H W"] | None = None
+    ) -> Float[Tensor, "B C H W"]:
+        """Normalize; by default all places are readable."""
+        if readable is None:
+            return super().forward(features)
+        closed = ~readable.unsqueeze(1)
+        grouped = at_least_float32(features).unflatten(1, (self.num_groups, -1))
+        beyond = closed.unsqueeze(1)
+        count = readable.sum(dim=(1, 2)).clamp_min(1).view(-1, 1, 1, 1, 1) * grouped.shape[2]
+        mean = grouped.masked_fill(beyond, 0.0).sum(dim=(2, 3, 4), keepdim=True) / count
+        centered = (grouped - mean).masked_fill(beyond, 0.0)
+        variance = centered.square().sum(dim=(2, 3, 4), keepdim=True) / count
+        unit = (centered * torch.rsqrt(variance + self.eps)).flatten(1, 2)
+        scaled = unit * self.weight.view(-1, 1, 1) + self.bias.view(-1, 1, 1)
+        return scaled.masked_fill(closed, 0.0).to(features.dtype)
 
 
 def _block_attention(channels: int, options: ImageGridOptions) -> nn.Module | None:
