@@ -101,7 +101,8 @@ class ConditionalCross(nn.Module):
         return read
 
     def _split(self, places: Tensor) -> Tensor:
-        return places.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        heads: Tensor = places.unflatten(-1, (self.num_heads, -1))
+        return heads.transpose(1, 2)
 
 
 class DeformableCross(nn.Module):
@@ -116,7 +117,7 @@ class DeformableCross(nn.Module):
     def forward(self, queries: Tensor, code: Tensor, boxes: Tensor, image: ImageMap) -> AttentionOutput:
         """Read the map."""
         read: AttentionOutput = self.attention(
-            queries + code, image.values, mask=image.mask, reference=boxes[..., :2], levels=image.grids
+            queries + code, image.values, mask=image.mask, reference=boxes, levels=image.grids
         )
         return read
 

@@ -190,7 +190,8 @@ class ImageNorm(nn.GroupNorm):
         variance = centered.square().sum(dim=(2, 3, 4), keepdim=True) / count
         unit = (centered * torch.rsqrt(variance + self.eps)).flatten(1, 2)
         scaled = unit * self.weight.view(-1, 1, 1) + self.bias.view(-1, 1, 1)
-        return scaled.masked_fill(closed, 0.0).to(features.dtype)
+        normalized: Tensor = scaled.masked_fill(closed, 0.0).to(features.dtype)
+        return normalized
 
 
 def _block_attention(channels: int, options: ImageGridOptions) -> nn.Module | None:

@@ -22,6 +22,7 @@ Differs: DETR divides its cross-entropy by the sum of its weights instead of by 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -50,7 +51,8 @@ class Targets(NamedTuple):
     valid: Bool[Tensor, "B N"]
 
 
-class SetLoss(NamedTuple):
+@dataclass(frozen=True)
+class SetLoss:
     """The loss of a batch, ``total / count``.
 
     Attributes:
