@@ -12,6 +12,9 @@ from foci.weights.handle import Weights
 
 Forward = TypeVar("Forward")
 
+PARTS = ("left", "right", "reverse", "read", "write")
+"""What the paths of weights end with after a colon, where a module has several."""
+
 
 @exportable
 class AttentionOutput(NamedTuple):

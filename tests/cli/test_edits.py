@@ -28,6 +28,8 @@ class Written:
     [
         ("knock_out", "layers.3.self_attn:2", ("knock_out", ("layers.3.self_attn", [2]), {})),
         ("knock_out", "*", ("knock_out", ("*", None), {})),
+        ("knock_out", "memory:read", ("knock_out", ("memory:read", None), {})),
+        ("knock_out", "memory:read:1", ("knock_out", ("memory:read", [1]), {})),
         ("uniform", "a.b:0,2-3", ("uniform", ("a.b", [0, 2, 3]), {})),
         ("permute", "a.b", ("permute", ("a.b",), {"head": None})),
         ("block", "a:1/4/0-2", ("block", ("a", [4], [0, 1, 2]), {"head": [1]})),

@@ -104,10 +104,17 @@ def test_positions_that_a_call_has_not_yet_are_edited_in_those_that_have_them():
     assert torch.isfinite(got).all()
 
 
-def test_mechanisms_that_are_only_recorded_say_so():
-    mechanism = foci.build("squeeze_excitation", channels=7, reduction=2)
+class Own(nn.Module):
+    """A module of one's own that says what it attends to, with operations that nobody sees."""
+
+    def forward(self, x: Tensor) -> foci.AttentionOutput:
+        weights = x.sigmoid()
+        return foci.AttentionOutput(x * weights, foci.Weights.from_tensor(weights))
+
+
+def test_what_is_only_recorded_says_so():
     with pytest.raises(ConfigError, match="cannot be edited, only recorded"):
-        uniform(mechanism, ".", torch.randn(2, 7, 3, 3))
+        uniform(Own(), ".", torch.randn(2, 7, 3, 3))
 
 
 def test_recurrent_states_say_so():

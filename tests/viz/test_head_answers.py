@@ -29,9 +29,21 @@ def test_they_are_those_of_models_with_a_zeroed_head():
 
 
 def test_what_is_only_recorded_is_an_error():
-    gate = foci.build("squeeze_excitation", channels=7, reduction=2)
+    class Own(nn.Module):
+        def forward(self, x):
+            return foci.AttentionOutput(x * x.sigmoid(), foci.Weights.from_tensor(x.sigmoid()))
+
+    gate = Own()
     with pytest.raises(ConfigError, match="only recorded"):
         answers_without_heads(gate, lambda: Answer(str(gate(torch.randn(1, 7, 2, 2)).output.shape)))
+
+
+def test_the_parts_of_a_memory_are_answered_without_too():
+    memory, given = foci.build("ntm", input_dim=5, num_slots=7, slot_dim=3), torch.randn(1, 5)
+    found = answers_without_heads(memory, lambda: Answer("x", float(memory(given)[0].detach().abs().sum())))
+    assert list(found) == [".:read", ".:write"]
+    assert found[".:read"].score == 0.0
+    assert found[".:write"].score > 0.0
 
 
 def test_they_are_kept_in_order_of_what_they_change(tmp_path):

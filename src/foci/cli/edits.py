@@ -128,6 +128,7 @@ def numbers(text: str, what: str) -> list[int]:
 
 def _change(flag: str, text: str) -> Change:
     from foci.errors import ConfigError
+    from foci.outputs import PARTS
 
     parts = text.split("/")
     wanted = {"block": 3, "zero-values": 2}.get(flag, 1)
@@ -135,7 +136,8 @@ def _change(flag: str, text: str) -> Change:
         form = ("PATH:HEAD", "PATH:HEAD/KEYS", "PATH:HEAD/QUERIES/KEYS")[wanted - 1]
         raise ConfigError(f"--{flag} is {text!r}, expected {form}, where :HEAD may be left out.")
     path, colon, head = parts[0].rpartition(":")
-    path, heads = (path, numbers(head, f"--{flag}: the head")) if colon else (head, None)
+    has_head = bool(colon) and head not in PARTS  # as "memory:read", which is a path
+    path, heads = (path, numbers(head, f"--{flag}: the head")) if has_head else (parts[0], None)
     places = [None if part == "*" else numbers(part, f"--{flag}: a position") for part in parts[1:]]
 
     return lambda edits: _METHODS[flag](edits, path, heads, *places)

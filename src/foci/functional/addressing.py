@@ -134,15 +134,48 @@ def step(
     ``commands`` holds unbounded numbers in this order: for each writing head, then each reading head, key,
     kernel, strength, gate and gamma; then for each writing head erase and add.
     """
+    where_to_write, _, _ = _split(commands, memory, read_weights, write_weights, shift_width)
+    write_weights = _address(memory, write_weights, where_to_write, shift_width)
+    memory = write_step(commands, memory, read_weights, write_weights, shift_width)
+    read_weights, reads = read_step(commands, memory, read_weights, write_weights, shift_width)
+    return memory, read_weights, write_weights, reads
+
+
+def write_step(
+    commands: Float[Tensor, "B C"],
+    memory: Float[Tensor, "B N M"],
+    read_weights: Float[Tensor, "B R N"],
+    write_weights: Float[Tensor, "B W N"],
+    shift_width: int,
+) -> Float[Tensor, "B N M"]:
+    """Return the memory after the first half of a `step`, whose new write weights these are."""
+    _, _, what_to_write = _split(commands, memory, read_weights, write_weights, shift_width)
+    return _write_all(memory, write_weights, what_to_write)
+
+
+def read_step(
+    commands: Float[Tensor, "B C"],
+    memory: Float[Tensor, "B N M"],
+    read_weights: Float[Tensor, "B R N"],
+    write_weights: Float[Tensor, "B W N"],
+    shift_width: int,
+) -> tuple[Float[Tensor, "B R N"], Float[Tensor, "B R M"]]:
+    """Return the new read weights and the reads of the second half of a `step`, after which this is the memory."""
+    _, where_to_read, _ = _split(commands, memory, read_weights, write_weights, shift_width)
+    read_weights = _address(memory, read_weights, where_to_read, shift_width)
+    return read_weights, read(memory.unsqueeze(1), read_weights)
+
+
+def _split(
+    commands: Tensor, memory: Tensor, read_weights: Tensor, write_weights: Tensor, shift_width: int
+) -> tuple[Tensor, ...]:
+    """Return where the commands say to write, where to read, and what to write."""
     readers, writers, size = read_weights.shape[1], write_weights.shape[1], memory.shape[-1]
     place = size + shift_width + 3
     sizes = [writers * place, readers * place, writers * 2 * size]
     check_shape("step", "commands", commands, memory.shape[0], sum(sizes), fix="That is for these weights and memory.")
-    where_to_write, where_to_read, what_to_write = commands.split(sizes, dim=-1)
-    write_weights = _address(memory, write_weights, where_to_write, shift_width)
-    memory = _write_all(memory, write_weights, what_to_write)
-    read_weights = _address(memory, read_weights, where_to_read, shift_width)
-    return memory, read_weights, write_weights, read(memory.unsqueeze(1), read_weights)
+    parts: tuple[Tensor, ...] = commands.split(sizes, dim=-1)
+    return parts
 
 
 def _address(memory: Tensor, previous: Tensor, commands: Tensor, shift_width: int) -> Tensor:

@@ -43,6 +43,7 @@ class Attended:
             weights of the others are then divided by their sum.
         first: the number of the first row, where the rows of a call are computed one after another.
         length: how many rows the call has altogether; 0 for those of ``shape``.
+        has_queries: whether the recorded weights have the axis L, which here is 1 where they have not.
         kept: the share of its value that is read of each position, of the rank of the weights; None for all of it.
     """
 
@@ -54,6 +55,7 @@ class Attended:
     limit: Callable[[Tensor], Tensor] | None = None
     first: int = 0
     length: int = 0
+    has_queries: bool = True
     kept: Tensor | None = None
     _original: Tensor | None = field(default=None, init=False)
     _weights: Tensor | None = field(default=None, init=False)
@@ -89,13 +91,36 @@ class Attended:
         if only_closed and self.limit is not None:
             self._weights = self.limit(~self._closed.expand(self.shape))
         else:
-            self._weights = _renormalized(self.weights, closed)
+            self._weights = self.without(closed)
+
+    def without(self, closed: Tensor) -> Tensor:
+        """Return the weights where the others take the share of the closed positions."""
+        return _renormalized(self.weights, closed)
+
+    def alike(self) -> Tensor:
+        """Return weights with which all that may be read is read alike."""
+        open = self.open
+        return open.to(self.weights.dtype) / open.sum(dim=-1, keepdim=True).clamp_min(1)
+
+    def in_rows(self, tensor: Tensor) -> Tensor:
+        """Return something of the shape of the weights, ``(…, L, S)`` with a row for those that may be exchanged."""
+        return tensor
+
+    def zero(self, keys: Tensor) -> None:
+        """Let 0 be read in the place of the values of these keys, of the rank of the weights."""
+        kept = (~keys).to(self.weights.dtype)
+        self.kept = kept if self.kept is None else self.kept * kept
 
     def put(self, weights: Tensor, heads: Heads) -> None:
         """Put these weights in the place of those of some heads."""
         chosen = self.chosen(heads)
         weights = weights.to(self.weights.dtype)
         self._weights = weights if chosen is None else torch.where(chosen, weights, self.weights)
+
+    def fitted(self, weights: Tensor) -> Tensor:
+        """Return weights that were given, with an axis of one query where the recorded ones have none."""
+        is_without = not self.has_queries and weights.dim() and weights.dim() < len(self.shape)
+        return weights.unsqueeze(-2) if is_without else weights
 
     def chosen(self, heads: Heads) -> Tensor | None:
         """Return which heads are meant, ``(H, 1, 1)``; None for all."""
@@ -157,6 +182,36 @@ class Attended:
         return marked.reshape((1,) * leading + (size,))
 
 
+class Writing(Attended):
+    """Weights with which something is written."""
+
+    def zero(self, keys: Tensor) -> None:
+        """Raise: there are no values that could be zero."""
+        raise ConfigError(
+            f"edit: zero_values of {self.name!r}, which writes, expected weights that read values. Keep it from "
+            "writing to positions with block, or let nothing be written with knock_out."
+        )
+
+
+class Gates(Attended):
+    """Factors of the channels and places of a map, ``(B, C, H, W)``: heads, queries and keys are C, H and W.
+
+    They do not share what is read: what one loses the others do not take. All of a map are one row.
+    """
+
+    def without(self, closed: Tensor) -> Tensor:
+        """Return the gates with these closed."""
+        return self.weights.masked_fill(closed, 0.0)
+
+    def alike(self) -> Tensor:
+        """Return the mean of the gates of each map."""
+        return self.weights.mean(dim=(1, 2, 3), keepdim=True).expand(self.shape)
+
+    def in_rows(self, tensor: Tensor) -> Tensor:
+        """Return ``(B, 1, C · H · W)``."""
+        return tensor.flatten(1).unsqueeze(1)
+
+
 Change = Callable[[Attended], None]
 
 
@@ -179,11 +234,7 @@ def block(queries: Positions, keys: Positions, head: Heads) -> Change:
 def uniform(head: Heads) -> Change:
     """Return the change by which each query reads all positions that it may read alike."""
 
-    def change(call: Attended) -> None:
-        open = call.open
-        call.put(open.to(call.weights.dtype) / open.sum(dim=-1, keepdim=True).clamp_min(1), head)
-
-    return change
+    return lambda call: call.put(call.alike(), head)
 
 
 def permute(seed: int, order: Tensor | Sequence[int] | None, head: Heads) -> Change:
@@ -197,26 +248,26 @@ def permute(seed: int, order: Tensor | Sequence[int] | None, head: Heads) -> Cha
     places = None if order is None else torch.as_tensor(order)
 
     def change(call: Attended) -> None:
-        weights, open = call.weights, call.open
+        weights, open = call.in_rows(call.weights), call.in_rows(call.open)
+        *leading, length, size = weights.shape
         if places is not None:
-            size = call.shape[-1]
             fits = places.dim() and places.shape[-1] == size and not places.is_floating_point()
             if not fits or not torch.equal(places.sort(dim=-1).values, torch.arange(size).to(places).expand_as(places)):
                 raise ShapeError(
                     f"edit: order has shape {tuple(places.shape)} for {call.name!r}, expected (…, {size}), with each "
                     f"of the numbers 0 to {size - 1} once in a row."
                 )
-            new = weights.gather(-1, call.rows(places.to(call.device)).expand(call.shape))
+            new = weights.gather(-1, call.rows(places.to(call.device)).expand(weights.shape)).reshape(call.shape)
             call.put(_within(call, new, head, "the order moves weight to"), head)
             return
         generator = torch.Generator().manual_seed(seed ^ zlib.crc32(call.name.encode()))
-        *leading, length, size = call.shape
         numbers = call.rows(torch.rand(*leading, call.length or length, size, generator=generator)).to(call.device)
         # Both orders have the positions of a row that may be read first, the one by number, the other at random.
         behind = torch.where(open, 0.0, 2.0)
         by_number = behind.sort(dim=-1, stable=True).indices
         at_random = torch.where(open, numbers, 2.0).sort(dim=-1, stable=True).indices
-        call.put(torch.zeros_like(weights).scatter(-1, by_number, weights.gather(-1, at_random)), head)
+        new = torch.zeros_like(weights).scatter(-1, by_number, weights.gather(-1, at_random))
+        call.put(new.reshape(call.shape), head)
 
     return change
 
@@ -235,7 +286,7 @@ def given(weights: Given, head: Heads) -> Change:
         if not isinstance(new, Tensor) or new.dtype == torch.bool:
             kind = "boolean" if isinstance(new, Tensor) else f"a {type(new).__name__}"
             raise ConfigError(f"edit: weights for {call.name!r} are {kind}, expected a tensor of numbers.")
-        new = new.to(call.device)
+        new = call.fitted(new.to(call.device))
         new = call.rows(new) if isinstance(weights, Tensor | Weights) else new
         try:
             new = new.expand(call.shape)
@@ -261,8 +312,7 @@ def zero_values(keys: Positions, head: Heads) -> Change:
 
     def change(call: Attended) -> None:
         zeroed, chosen = call.marked_keys(keys), call.chosen(head)
-        kept = (~(zeroed if chosen is None else zeroed & chosen)).to(call.weights.dtype)
-        call.kept = kept if call.kept is None else call.kept * kept
+        call.zero(zeroed if chosen is None else zeroed & chosen)
 
     return change
 

@@ -12,7 +12,7 @@ from foci.errors import ConfigError, unknown_name
 from foci.recording import changes
 from foci.recording.changes import Attended, Change, Given, Heads, Positions, numbers_of
 from foci.recording.missed import Calls as Watched
-from foci.recording.tape import ROOT
+from foci.recording.tape import ROOT, spelled
 
 Calls = int | Collection[int] | None
 """Numbers of the calls of a path in the block, the first being 0; None for all."""
@@ -49,6 +49,11 @@ class Edit:
     def fits(self, path: str) -> bool:
         """Return whether the edit is of this path."""
         return path == self.path or fnmatch.fnmatchcase(path, self.path)
+
+    def may_fit(self, path: str) -> bool:
+        """Return whether the edit is of a module of this path, or may be of one of its weights: ``"path:read"``."""
+        module, _, part = self.path.partition(":")
+        return self.fits(path) or (bool(part) and fnmatch.fnmatchcase(path, module or ROOT))
 
     def takes(self, call: int) -> bool:
         """Return whether the edit is of the call of this number."""
@@ -141,9 +146,9 @@ class Edits:
     def _touches(self, module: nn.Module) -> bool:
         """Return whether an edit may be of an attention in this module or below it."""
         paths = [self._paths[part] for part in module.modules() if part in self._paths]
-        return any(edit.fits(path) for edit in self._edits for path in paths)
+        return any(edit.may_fit(path) for edit in self._edits for path in paths)
 
-    def _begin(self, modules: Sequence[nn.Module], again: bool) -> tuple[str, list[Edit]]:
+    def _begin(self, modules: Sequence[nn.Module], again: bool, part: str = "") -> tuple[str, list[Edit]]:
         """Count a call within these modules; return the path of the innermost one of the model, and the edits.
 
         A call that is computed again is not counted, and has the edits of all calls of the path.
@@ -151,7 +156,7 @@ class Edits:
         paths = [self._paths[module] for module in modules if module in self._paths]
         if not paths:
             return "", []
-        path = paths[-1]
+        path = paths[-1] + part
         fit = [edit for edit in self._edits if edit.fits(path)]
         if not again:
             number = self._seen.get(path, 0)
@@ -189,7 +194,7 @@ class Edits:
             return f"call is {edit.calls!r}, and {path!r} had calls 0 to {called[path] - 1} in the block."
         if not self._watched.called:
             return "the model was not called in the block. Call it there: model(inputs)."
-        paths = [path for path in self._paths.values() if edit.fits(path)]
+        paths = [path for path in self._paths.values() if edit.may_fit(path)]
         attended = sorted({*self._seen, *self._returned})
         known = f" Attentions were seen in: {', '.join(attended)}." if attended else ""
         if not any(path in self._watched.called for path in paths):
@@ -197,6 +202,9 @@ class Edits:
         if any(path in self._returned for path in paths):
             if not edit.earlier.isdisjoint(paths):
                 return _TOO_LATE
+            made_of = [other for other in self._seen if any(_is_part(other, path) for path in paths)]
+            if made_of:
+                return f"nothing is read with these weights themselves. Edit {', '.join(made_of)}."
             return f"what this mechanism reads cannot be edited, only recorded.{known}"
         reasons = self._watched.missed(list(self._seen))
         reason = next((reasons[path] for path in paths if path in reasons), None)
@@ -216,11 +224,16 @@ class Edits:
                 f"edit: {name} of {path!r} came after the end of the block, expected edits in it. Write both the edit "
                 "and model(inputs) in the with-block."
             )
-        edit = Edit(name, path or ROOT, change, calls, numbers_of(queries), numbers_of(keys))
+        edit = Edit(name, spelled(path), change, calls, numbers_of(queries), numbers_of(keys))
         edit.earlier = frozenset({*self._seen, *self._returned})
-        if not any(edit.fits(known) for known in self._paths.values()):
+        if not any(edit.may_fit(known) for known in self._paths.values()):
             # Of a large model all paths would be hundreds.
             attentions = self._watched.attentions
             kind = "path of an attention" if attentions else "path"
             raise unknown_name(kind, path, attentions or self._paths.values())
         self._edits.append(edit)
+
+
+def _is_part(path: str, whole: str) -> bool:
+    """Return whether these are weights that the module of the other path, or one inside of it, reads with."""
+    return path.startswith((f"{whole}:", f"{whole}.")) or (whole == ROOT and path != ROOT)

@@ -447,12 +447,12 @@ class _Watcher(TorchFunctionMode):
             self._saw(lambda: Weights.from_tensor(call.weights), None, frames, arranged, edited=True)
         return self.written_out.replaced(output, found.read_with(call.weights, call.kept))
 
-    def _begin(self, frames: Sequence[_Frame]) -> tuple[str, list[Edit]]:
+    def _begin(self, frames: Sequence[_Frame], part: str = "") -> tuple[str, list[Edit]]:
         """Count a call of an attention, and return its path and its edits."""
         # Activation checkpointing computes calls again, which were counted.
         again, name, found = torch_private.is_backward_running(), "", list[Edit]()
         for edits in self.edits:
-            path, of_block = edits._begin([frame.module for frame in frames], again)
+            path, of_block = edits._begin([frame.module for frame in frames], again, part)
             name, found = path or name, found + of_block
         return name, found
 
@@ -464,13 +464,14 @@ class _Watcher(TorchFunctionMode):
         self,
         function: Callable[..., AttentionOutput],
         how: Callable[..., Reread],
+        part: str,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> AttentionOutput:
         """Call a function of foci that attends; if its weights are edited, return what they read."""
         if not self.edits or (self.rereading and self.rereading[-1] is self.frames[-1]):
             return function(*args, **kwargs)
-        name, edits = self._begin(self.frames)
+        name, edits = self._begin(self.frames, part)
         self.rereading.append(self.frames[-1])
         try:
             if not edits:
@@ -679,16 +680,19 @@ def _observed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def editable(
-    how: Callable[..., Reread],
+    how: Callable[..., Reread], part: str = ""
 ) -> Callable[[Callable[Arguments, AttentionOutput]], Callable[Arguments, AttentionOutput]]:
-    """Let `foci.edit` change the weights of a function that attends; ``how`` says of a call how they read."""
+    """Let `foci.edit` change the weights of a function that attends; ``how`` says of a call how they read.
+
+    Where a module has several, ``part`` is what its path on the tape ends with: ``":read"``.
+    """
 
     def decorate(function: Callable[Arguments, AttentionOutput]) -> Callable[Arguments, AttentionOutput]:
         @functools.wraps(function)
         def edited(*args: Arguments.args, **kwargs: Arguments.kwargs) -> AttentionOutput:
             if torch.compiler.is_compiling() or not _process.sessions or not _thread.watcher.frames:
                 return function(*args, **kwargs)
-            return _thread.watcher.reread(function, how, args, kwargs)
+            return _thread.watcher.reread(function, how, part, args, kwargs)
 
         return edited
 

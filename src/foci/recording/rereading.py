@@ -28,18 +28,22 @@ class Reread:
     Attributes:
         read: returns the output of weights.
         find_open: returns which positions may be read, of the rank of the weights; None for all.
-        limited: makes the call with only these positions open.
+        limited: makes the call with only these positions open. None where no mask does that: the others share.
         next_state: returns the next state from the weights ``(B, 1, S)`` of one query and its output; None where it
             does not depend on them.
         step: returns the arguments of the call for one query, from its number and the state; None where the queries
             do not depend on each other.
+        kind: what its weights are.
+        has_queries: whether they have an axis of queries.
     """
 
     read: Callable[[Tensor], Tensor]
     find_open: Callable[[], Tensor | None]
-    limited: Callable[[Tensor], AttentionOutput]
+    limited: Callable[[Tensor], AttentionOutput] | None
     next_state: Callable[[Tensor, Tensor], Any] | None = None
     step: Callable[[int, Any], tuple[Any, ...]] | None = None
+    kind: type[Attended] = Attended
+    has_queries: bool = True
 
 
 def attended_by(name: str, weights: Weights) -> Attended:
@@ -114,25 +118,31 @@ def _read(
 ) -> AttentionOutput:
     """Return what was found, or what the edited weights read."""
 
-    pools = len(found.weights.shape) == 2  # one query for each entry, without an axis
-
     def with_query(weights: Tensor) -> Tensor:
-        return weights.unsqueeze(-2) if pools else weights
+        return weights if reading.has_queries else weights.unsqueeze(-2)
+
+    def without_query(weights: Tensor) -> Tensor:
+        return weights if reading.has_queries else weights.squeeze(-2)
 
     def find_open() -> Tensor | None:
         mask = reading.find_open()
         return None if mask is None else with_query(mask)
 
-    def limit(open: Tensor) -> Tensor:
-        return with_query(reading.limited(open.squeeze(-2) if pools else open).weights.dense())
+    limit, limited = None, reading.limited
+    if limited is not None:
+        again = limited
+
+        def limit(open: Tensor) -> Tensor:
+            return with_query(again(without_query(open)).weights.dense())
 
     there = with_query(found.weights.dense())
-    call = Attended(name, there.shape, there.device, lambda: there, find_open, limit, first, length)
+    call = reading.kind(
+        name, there.shape, there.device, lambda: there, find_open, limit, first, length, reading.has_queries
+    )
     if not changed(call, edits):
         return found
-    weights = call.weights.squeeze(-2) if pools else call.weights
-    kept = call.kept if call.kept is None or not pools else call.kept.squeeze(-2)
-    output = reading.read(weights if kept is None else weights * kept)
+    weights = without_query(call.weights)
+    output = reading.read(weights if call.kept is None else weights * without_query(call.kept))
     state = found.state if reading.next_state is None else reading.next_state(weights, output)
     return AttentionOutput(output, replace(found.weights, source=Dense(weights)), state)
 

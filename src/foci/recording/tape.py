@@ -230,7 +230,7 @@ class Recording(Mapping[str, Weights]):
         return calls[number]
 
     def _entries_of(self, path: str) -> list[Entry]:
-        entries = self._by_path().get(_spelled(path))
+        entries = self._by_path().get(spelled(path))
         if entries is None:
             raise self._unknown(path)
         return entries
@@ -238,7 +238,7 @@ class Recording(Mapping[str, Weights]):
     def _unknown(self, path: str) -> UnknownNameError:
         if not self._entries:
             return UnknownNameError(f"unknown path {path!r}. {self.why_empty}")
-        reason = self.missed.get(_spelled(path))
+        reason = self.missed.get(spelled(path))
         if reason is not None:
             return UnknownNameError(f"{path!r} was not recorded: {reason}.")
         return unknown_name("path", path, self.paths)
@@ -271,7 +271,7 @@ def _rows(weights: Weights, row: int, at: Positions) -> Tensor:
     return found if found.dim() == 3 else found.unsqueeze(0)
 
 
-def _spelled(path: str) -> str:
+def spelled(path: str) -> str:
     """Return the path as the tape writes it: the model itself may be "" too, as in `named_modules`."""
     return ROOT + path if path[:1] in ("", ":") else path
 

@@ -42,7 +42,7 @@ def answers_without_heads(model: nn.Module, answer: Callable[[], Answer]) -> dic
         answer()
     found: dict[str, Answer] = {}
     refused: ConfigError | None = None
-    for path in (path for path in tape.paths if ":" not in path):
+    for path in tape.paths:
         shape = tape[path].shape
         for head in range(shape[1]) if len(shape) == 4 else [None]:
             try:

@@ -32,8 +32,12 @@ from foci.checks import check_shape, refuse_script
 from foci.errors import ConfigError, check_odd, check_sizes, unknown_name
 from foci.functional import addressing
 from foci.functional.kernels import ntm
-from foci.outputs import called_as
+from foci.outputs import AttentionOutput, called_as
+from foci.recording.changes import Writing
+from foci.recording.recorder import editable
+from foci.recording.rereading import Reread
 from foci.tracing import exportable
+from foci.weights import Weights
 
 InitialMemory = Literal["constant", "learned", "zero"]
 
@@ -46,6 +50,40 @@ class MemoryState(NamedTuple):
     read_weights: Float[Tensor, "B R N"]
     write_weights: Float[Tensor, "B W N"]
     reads: Float[Tensor, "B R M"]
+
+
+def _rewritten(commands: Tensor, state: MemoryState, shift_width: int) -> Reread:
+    """Return how a step goes on from the weights that it writes with, for `foci.edit`."""
+
+    memory, before, _, _ = state
+
+    def write(weights: Tensor) -> Tensor:
+        return addressing.write_step(commands, memory, before, weights, shift_width)
+
+    def go_on(weights: Tensor, written: Tensor) -> MemoryState:
+        read_weights, reads = addressing.read_step(commands, written, before, weights, shift_width)
+        return MemoryState(written, read_weights, weights, reads)
+
+    return Reread(write, lambda: None, None, next_state=go_on, kind=Writing, has_queries=False)
+
+
+@editable(_rewritten, ":write")
+def _step(commands: Tensor, state: MemoryState, shift_width: int) -> AttentionOutput:
+    """Write and read: the new memory, the weights that it was written with, and the next state."""
+    stepped = MemoryState(*ntm.step(commands, *state[:3], shift_width))
+    return AttentionOutput(stepped.memory, Weights.from_tensor(stepped.write_weights), stepped)
+
+
+def _reread(written: MemoryState) -> Reread:
+    """Return how a memory is read, for `foci.edit`."""
+    memory = written.memory.unsqueeze(1)
+    return Reread(lambda weights: addressing.read(memory, weights), lambda: None, None, has_queries=False)
+
+
+@editable(_reread, ":read")
+def _read(written: MemoryState) -> AttentionOutput:
+    """Return what was read after writing."""
+    return AttentionOutput(written.reads, Weights.from_tensor(written.read_weights))
 
 
 class NeuralTuringMemory(nn.Module):
@@ -121,8 +159,9 @@ class NeuralTuringMemory(nn.Module):
         """Write, then read. Without a ``state`` this is the first step."""
         check_shape(type(self).__name__, "input", input, "batch", self.input_dim)
         state = self.initial_state(input.shape[0]) if state is None else self._checked(state, input.shape[0])
-        memory, read_weights, write_weights, _ = state
-        stepped = MemoryState(*ntm.step(self.commands(input), memory, read_weights, write_weights, self.shift_width))
+        written = _step(self.commands(input), state, self.shift_width).state
+        read = _read(written)
+        stepped = written._replace(read_weights=read.weights.dense(), reads=read.output)
         return stepped.reads.flatten(1), stepped
 
     if TYPE_CHECKING:

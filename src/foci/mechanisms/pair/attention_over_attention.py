@@ -49,6 +49,43 @@ def _over_attention(of_right: Tensor, scores: Tensor, mask: Tensor) -> Attention
     return AttentionOutput(of_right.unsqueeze(1) @ weights, Weights.from_tensor(weights))
 
 
+def _reverse_reread(scores: Tensor, mask: Tensor, num_words: Tensor) -> Reread:
+    """Return what the document words' weights over the query are read for."""
+
+    def limited(open: Tensor) -> AttentionOutput:
+        return _over_query(scores, mask & open, num_words)
+
+    return Reread(lambda weights: weights.sum(dim=1) / num_words, lambda: mask, limited)
+
+
+@editable(_reverse_reread, ":reverse")
+def _over_query(scores: Tensor, mask: Tensor, num_words: Tensor) -> AttentionOutput:
+    """Return β ``(B, R)``, and each document word's weights ``(B, S, R)``, whose mean it is."""
+    weights = masked_softmax(scores, mask)  # zeros for a document word that does not exist
+    return AttentionOutput(weights.sum(dim=1) / num_words, Weights.from_tensor(weights))
+
+
+@editable(lambda weights, valid: Reread(lambda new: new, lambda: valid, None, has_queries=False), ":right")
+def _of_query(weights: Tensor, valid: Tensor) -> AttentionOutput:
+    """Return β as it is used, and as weights."""
+    return AttentionOutput(weights, Weights.from_tensor(weights))
+
+
+def _mean(weights: Tensor, left: Tensor) -> Tensor:
+    return (weights.unsqueeze(1) @ left).squeeze(1)
+
+
+def _left_reread(weights: Tensor, left: Tensor, valid: Tensor) -> Reread:
+    """Return how a document is read."""
+    return Reread(lambda new: _mean(new, left), lambda: valid, None, has_queries=False)
+
+
+@editable(_left_reread, ":left")
+def _of_document(weights: Tensor, left: Tensor, valid: Tensor) -> AttentionOutput:
+    """Return the mean of the document, and the weights."""
+    return AttentionOutput(_mean(weights, left), Weights.from_tensor(weights))
+
+
 class AttentionOverAttention(nn.Module):
     """Attention from a query to the words of a document; it has no parameters.
 
@@ -96,19 +133,12 @@ class AttentionOverAttention(nn.Module):
         )
         scores = dot(right, left)
         mask = right_valid.unsqueeze(2) & left_valid.unsqueeze(1)
-        of_query = masked_softmax(scores.mT, mask.mT)  # zeros for a document word that does not exist
         num_words = left_valid.sum(dim=1, keepdim=True).clamp_min(1)
-        of_right = of_query.sum(dim=1) / num_words
-        read = _over_attention(of_right, scores, mask)
-        of_left = read.output.squeeze(1)
-        output = (of_left.unsqueeze(1) @ left).squeeze(1)
-        return PairOutput(
-            output,
-            read.weights,
-            Weights.from_tensor(of_left),
-            Weights.from_tensor(of_right),
-            Weights.from_tensor(of_query),
-        )
+        reverse = _over_query(scores.mT, mask.mT, num_words)
+        of_right = _of_query(reverse.output, mask.any(dim=2))
+        read = _over_attention(of_right.output, scores, mask)
+        of_left = _of_document(read.output.squeeze(1), left, mask.any(dim=1))
+        return PairOutput(of_left.output, read.weights, of_left.weights, of_right.weights, reverse.weights)
 
     if TYPE_CHECKING:
 

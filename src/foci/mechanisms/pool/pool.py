@@ -39,7 +39,7 @@ def _reread(scores: Tensor, value: Tensor, mask: Tensor | None) -> Reread:
     def limited(open: Tensor) -> AttentionOutput:
         return _pool(scores, value, open if mask is None else open & mask)
 
-    return Reread(lambda weights: _read(weights, value), lambda: mask, limited)
+    return Reread(lambda weights: _read(weights, value), lambda: mask, limited, has_queries=False)
 
 
 @editable(_reread)

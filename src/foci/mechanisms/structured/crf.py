@@ -34,6 +34,8 @@ from foci.errors import ConfigError, ShapeError, check_sizes, unknown_name
 from foci.functional import crf
 from foci.masks import clear_unreadable
 from foci.outputs import AttentionOutput, called_as
+from foci.recording.recorder import editable
+from foci.recording.rereading import Reread
 from foci.weights import Weights
 
 
@@ -61,6 +63,31 @@ _SCHEMES = {
     "BIO": _Scheme(prefixes="BIO", inside="I", continuable="BI", unfinished=""),
     "BIOES": _Scheme(prefixes="BIOES", inside="IE", continuable="BI", unfinished="BI"),
 }
+
+
+def _reread(emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor, mask: Tensor | None) -> Reread:
+    """Return what marginals are read for, for `foci.edit`."""
+    chain = (transitions, start, end)
+
+    def find_open() -> Tensor:
+        """Return the tags that some sequence of finite score has at each step."""
+        chances = [score.masked_fill(score > -torch.inf, 0.0) for score in (emissions, *chain)]
+        return crf.marginals(chances[0], chances[1], chances[2], chances[3], mask) > 0.0
+
+    def limited(open: Tensor) -> AttentionOutput:
+        """Return the marginals where the other tags are forbidden; a step without a tag is skipped, as a masked one."""
+        exists = open.any(dim=-1)
+        exists = exists if mask is None else exists & mask
+        return _expect(emissions.masked_fill(~open & exists.unsqueeze(-1), -torch.inf), *chain, exists)
+
+    return Reread(lambda weights: weights.sum(dim=1), find_open, limited)
+
+
+@editable(_reread)
+def _expect(emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor, mask: Tensor | None) -> AttentionOutput:
+    """Return the expected number of steps of each tag, and the probability of each tag at each step."""
+    weights = crf.marginals(emissions, transitions, start, end, mask)
+    return AttentionOutput(weights.sum(dim=1), Weights.from_tensor(weights))
 
 
 class CRF(nn.Module):
@@ -138,8 +165,7 @@ class CRF(nn.Module):
 
     def forward(self, value: Float[Tensor, "B T K"], mask: Bool[Tensor, "B T"] | None = None) -> AttentionOutput:
         """Return the probability of each tag at each step as weights, and their sum over the steps."""
-        weights = crf.marginals(*self._chain("value", value, mask))
-        return AttentionOutput(weights.sum(dim=1), Weights.from_tensor(weights))
+        return _expect(*self._chain("value", value, mask))
 
     if TYPE_CHECKING:
 

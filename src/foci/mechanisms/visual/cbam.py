@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.checks import check_shape, refuse_script
+from foci.mechanisms.visual.gated import gated
 from foci.mechanisms.visual.spatial import SpatialAttention
 from foci.mechanisms.visual.squeeze_excitation import SqueezeExcitation
 from foci.outputs import AttentionOutput, called_as
@@ -80,7 +81,7 @@ class CBAM(nn.Module):
         by_channel = self.channel(features)
         by_place = self.spatial(by_channel.output)
         maps = ProductOfMaps(by_channel.weights.dense(), by_place.weights.dense())
-        return AttentionOutput(by_place.output, Weights(maps))
+        return gated(features, Weights(maps), by_place.output)
 
     if TYPE_CHECKING:
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from foci.checks import check_shape, refuse_script
 from foci.errors import check_odd, check_sizes
+from foci.mechanisms.visual.gated import gated
 from foci.outputs import AttentionOutput, called_as
 from foci.weights import Weights
 
@@ -62,7 +63,7 @@ class EfficientChannel(nn.Module):
         check_shape(type(self).__name__, "features", features, "batch", self.channels, "height", "width")
         logits = self.convolve(features.mean(dim=(2, 3)).unsqueeze(1)).squeeze(1)
         weights = torch.sigmoid(logits)[:, :, None, None]
-        return AttentionOutput(features * weights, Weights.from_tensor(weights))
+        return gated(features, Weights.from_tensor(weights))
 
     if TYPE_CHECKING:
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from foci.checks import check_shape, refuse_script
 from foci.errors import check_odd
+from foci.mechanisms.visual.gated import gated
 from foci.outputs import AttentionOutput, called_as
 from foci.weights import Weights
 
@@ -51,7 +52,7 @@ class SpatialAttention(nn.Module):
         check_shape(type(self).__name__, "features", features, "batch", "channel", "height", "width")
         pooled = torch.cat([features.mean(dim=1, keepdim=True), features.amax(dim=1, keepdim=True)], dim=1)
         weights = torch.sigmoid(self.convolve(pooled))
-        return AttentionOutput(features * weights, Weights.from_tensor(weights))
+        return gated(features, Weights.from_tensor(weights))
 
     if TYPE_CHECKING:
 

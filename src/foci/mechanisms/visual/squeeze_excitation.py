@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from foci.checks import check_shape, refuse_script
 from foci.errors import check_sizes
+from foci.mechanisms.visual.gated import gated
 from foci.outputs import AttentionOutput, called_as
 from foci.weights import Weights
 
@@ -56,7 +57,7 @@ class SqueezeExcitation(nn.Module):
         """Multiply the channels by their weights."""
         check_shape(type(self).__name__, "features", features, "batch", self.channels, "height", "width")
         weights = torch.sigmoid(self._logits(features))[:, :, None, None]
-        return AttentionOutput(features * weights, Weights.from_tensor(weights))
+        return gated(features, Weights.from_tensor(weights))
 
     if TYPE_CHECKING:
 
