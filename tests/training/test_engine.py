@@ -78,9 +78,11 @@ def test_accumulated_parts_equal_whole_batches(tmp_path):
         assert one == pytest.approx(other, rel=1e-4)
 
 
+@pytest.mark.parametrize("moving_average", [0.0, 0.8])
 @pytest.mark.parametrize("cut", [1, 4, 7, 11])  # 11: the last step, before its validation
-def test_resuming_is_bit_for_bit(tmp_path, cut):
+def test_resuming_is_bit_for_bit(tmp_path, cut, moving_average):
     options = {"dropout": 0.3, "gradient_accumulation_steps": 2, "schedule": "inverse_sqrt", "warmup": 5}
+    options["moving_average"] = moving_average
     whole, summary = train(tmp_path / "whole", max_steps=11, **options)
 
     def stop(calls, loss):
@@ -100,9 +102,11 @@ def test_resuming_is_bit_for_bit(tmp_path, cut):
     assert load(second.last).state["metrics"] == summary.metrics
 
 
-def test_validating_and_saving_change_nothing(tmp_path):
-    often, _ = train(tmp_path / "often", max_steps=9, dropout=0.3, eval_every=1, save_every=1)
-    never, summary = train(tmp_path / "never", max_steps=9, dropout=0.3, eval_every=None, save_every=None)
+@pytest.mark.parametrize("moving_average", [0.0, 0.8])
+def test_validating_and_saving_change_nothing(tmp_path, moving_average):
+    options = {"max_steps": 9, "dropout": 0.3, "moving_average": moving_average}
+    often, _ = train(tmp_path / "often", **options, eval_every=1, save_every=1)
+    never, summary = train(tmp_path / "never", **options, eval_every=None, save_every=None)
     assert weights_digest(often.model) == weights_digest(never.model)
     assert summary.metrics == {}
     assert summary.best is None

@@ -3,7 +3,8 @@
 A checkpoint ``step-00001000`` holds
 
     model.safetensors       weights and buffers; tied weights once
-    optimizer.safetensors   the optimizer's state, named ``what/parameter``
+    optimizer.safetensors   the optimizer's state, named ``what/parameter``; with a moving average of the weights, which
+                            then is in model.safetensors, also the weights themselves
     random.safetensors      the state of the random generators of each process
     state.json              step, metrics, position in the data, the other names of tied weights, and size and SHA-256
                             of the files above

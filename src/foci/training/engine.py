@@ -29,6 +29,7 @@ from foci.errors import CheckpointError, ConfigError, MissingPackageError, Train
 from foci.training.checkpoint import AVERAGED, Checkpoints, Saved, Writers, load, load_weights
 from foci.training.devices import autocast, distribute, gathered, is_sharded, launch, others_waiting, synchronized
 from foci.training.interrupts import Interrupts
+from foci.training.moving_average import MovingAverage
 from foci.training.named_tensors import optimizer_tensors, put_optimizer_tensors, put_weights, weights
 from foci.training.objective import Batches, Objective, StepObjective
 from foci.training.optim import make_optimizer, rate, set_rate
@@ -118,7 +119,7 @@ def run_training(
     """Train until a limit of ``options`` is reached, starting from the run's newest checkpoint if it has one.
 
     Args:
-        model: the model to train; at the end it has the last weights.
+        model: the model to train; at the end it has the last weights, or their moving average if there is one.
         objective: the loss and the validation.
         batches: the data, this process's share of it.
         options: the options of the loop.
@@ -166,6 +167,7 @@ class _Trainer:
         self.model = distribute(fabric, self.module)
         self.optimizer = make_optimizer(self.module, options)
         self.optimizer.zero_grad(set_to_none=True)
+        self.average = MovingAverage(self.module, options.moving_average)
         self.store = Checkpoints(
             run.checkpoints,
             save_total_limit=options.save_total_limit,
@@ -187,6 +189,7 @@ class _Trainer:
         saved = load(path)
         put_weights(self.module, saved.model, path)
         put_optimizer_tensors(self.module, self.optimizer, saved.optimizer, path)
+        self.average.restore(saved.optimizer, path)
         try:
             train_state = _saved_state.validate_python(saved.state["train_state"])
             self.batches.load_state_dict(saved.state["data"])
@@ -236,6 +239,7 @@ class _Trainer:
             norm = self.update(train_state, sums, learning_rate)
 
             train_state.step += 1
+            self.average.update(train_state.step)
             self.run.unused = False
             train_state.count += round(sums["count"])
             train_state.epoch = self.batches.state_dict().get("epoch", 0)
@@ -349,7 +353,13 @@ class _Trainer:
 
     def save(self, train_state: TrainState) -> None:
         """Write a checkpoint; raise if a weight is not finite, so that the last good one stays the newest."""
-        began, rank = time.monotonic(), self.fabric.global_rank
+        began = time.monotonic()
+        with self.average.in_place():
+            self._write(train_state)
+        self._took(train_state, "checkpoint", began)
+
+    def _write(self, train_state: TrainState) -> None:
+        rank = self.fabric.global_rank
         model, ties = weights(self.module, rank)
         broken = [name for name, value in model.items() if value.is_floating_point() and not value.isfinite().all()]
         answers = self._gather((random_state(), broken, len(model)))  # the first process has weights of every name
@@ -371,11 +381,10 @@ class _Trainer:
                     "train_state": asdict(train_state),
                     "data": self.batches.state_dict(),
                 }
-                optimizer = optimizer_tensors(self.module, self.optimizer, rank)
+                optimizer = optimizer_tensors(self.module, self.optimizer, rank) | self.average.tensors(rank)
                 random = {f"{of}/{name}": value for of, (one, *_) in enumerate(answers) for name, value in one.items()}
                 writers = Writers(rank, self.fabric.world_size, self._gather) if together else Writers()
                 self.store.save(train_state.step, Saved(model, ties, optimizer, random, state), writers)
-        self._took(train_state, "checkpoint", began)
 
     def _one_or_all(self) -> AbstractContextManager[None]:
         """Return the context in which the first process works while the others wait; with shards all of them work."""
@@ -411,6 +420,7 @@ class _Trainer:
                 self._save_average(newest, train_state.step, metrics)
                 self.progress.log(f"averaged weights: {metrics_text(metrics)}")
             self._took(train_state, "average", began)
+        self.average.exchange()
         self.progress.log(f"finished ({reason}) at step {train_state.step}; checkpoints in {self.store.folder}")
         best = None if train_state.best is None else self.store.path(train_state.best)
         return TrainingResult(
@@ -435,7 +445,7 @@ class _Trainer:
     def _metrics(self) -> dict[str, float]:
         modes = [(part, part.training) for part in self.module.modules()]
         metrics: dict[str, float] = {}
-        with gathered(self.module), self._one_or_all():
+        with self.average.in_place(), gathered(self.module), self._one_or_all():
             if self.fabric.global_rank == 0 or is_sharded(self.module):
                 self.module.eval()
                 with torch.no_grad(), undisturbed(), autocast(self.fabric, self.options):

@@ -15,20 +15,23 @@ from torch import Tensor, nn
 
 from foci.errors import CheckpointError
 
+TRAINED = "trained"
+"""What the weights are called among an optimizer's tensors where the model's file has their average."""
+
 
 def own_part(tensor: Tensor) -> Tensor:
     """Return the tensor on the CPU and dense; of a sharded one, the part that this process has.
 
     A tensor that is so already is returned without a copy.
     """
-    if _is_sharded(tensor):
+    if is_sharded_tensor(tensor):
         tensor = tensor.to_local()  # type: ignore[attr-defined]
     return tensor.detach().cpu().contiguous()
 
 
 def like(value: Tensor, model: Tensor) -> Tensor:
     """Return ``value`` distributed as ``model`` is: a copy of this process's part of it if that one is sharded."""
-    if _is_sharded(model) and value.shape == model.shape:
+    if is_sharded_tensor(model) and value.shape == model.shape:
         from torch.distributed.tensor import DTensor, distribute_tensor
 
         model = cast("DTensor", model)
@@ -39,7 +42,7 @@ def like(value: Tensor, model: Tensor) -> Tensor:
     return value
 
 
-def _is_sharded(tensor: Tensor) -> bool:
+def is_sharded_tensor(tensor: Tensor) -> bool:
     """Return whether it is a DTensor, without importing its module, which takes a second."""
     return hasattr(tensor, "full_tensor")
 
@@ -63,7 +66,7 @@ def weights(module: nn.Module, rank: int = 0) -> tuple[dict[str, Tensor], dict[s
             ties[name] = first[id(tensor)]
             continue
         first[id(tensor)] = name
-        if rank > 0 and not _is_sharded(tensor):
+        if rank > 0 and not is_sharded_tensor(tensor):
             continue
         value = own_part(tensor)
         # A part of another tensor, or the same memory with another shape, is saved as a separate tensor.
@@ -131,7 +134,7 @@ def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer, rank:
         for group in optimizer.param_groups
         for parameter in group["params"]
         for what, value in optimizer.state[parameter].items()
-        if rank == 0 or _is_sharded(value)
+        if rank == 0 or is_sharded_tensor(value)
     }
 
 
@@ -143,7 +146,8 @@ def put_optimizer_tensors(
     state: dict[str, list[tuple[str, str]]] = {}
     for key in values:
         what, _, name = key.partition("/")
-        state.setdefault(name, []).append((what, key))
+        if what != TRAINED:
+            state.setdefault(name, []).append((what, key))
     learning = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     unknown = state.keys() - {names[parameter] for parameter in learning}
     if unknown:

@@ -109,6 +109,10 @@ class TrainingOptions:
     """Checkpoints whose weights are averaged at the end: the newest of those of every save_every steps, which are kept
     until then. Below 2: no average."""
 
+    moving_average: Decay = 0.0
+    """Decay rate of a moving average of the weights, about the mean of the last 1 / (1 − rate) steps, which is
+    validated and saved instead of them. 0: none."""
+
     metrics_every: Count = 10
     """Steps between lines of metrics.jsonl; each line covers all steps since the previous one."""
     log_seconds: Seconds = 10.0
@@ -128,6 +132,11 @@ class TrainingOptions:
             raise ConfigError(
                 f"{owner}: schedule 'noam' needs model_dim and a warmup of at least 1, "
                 f"got model_dim={self.model_dim}, warmup={self.warmup}."
+            )
+        if self.moving_average > 0 and self.average_last > 1:
+            raise ConfigError(
+                f"{owner}: moving_average is {self.moving_average} with average_last = {self.average_last}, expected "
+                "one of them: what is saved is an average already. Leave one out."
             )
         if self.patience is not None and (self.eval_every is None or self.metric_for_best_model is None):
             raise ConfigError(
