@@ -14,7 +14,7 @@ from foci.gallery.sentence import ALIGNED, ENGLISH, GERMAN
 from foci.viz import heatmap
 from foci_cli import main
 
-FEATURES = {"squeeze_excitation", "cbam", "spatial", "deformable"}
+FEATURES = {"squeeze_excitation", "cbam", "spatial", "conditional", "deformable"}
 """Scenes that also show features, which are not weights."""
 
 
@@ -71,6 +71,18 @@ def test_what_the_caption_says_of_points(scenes):
     assert small.nonzero().tolist() == [[3, 1], [3, 2], [3, 4], [3, 5]]
     for map in coarse:
         assert 0 < map.sum() / 4 < large.sum()
+
+
+def test_what_the_caption_says_of_content_and_place(scenes):
+    feature, content, place, both, column = scenes["conditional"].weights
+    left, right = (feature * part for part in (torch.arange(20) < 10, torch.arange(20) >= 10))
+    torch.testing.assert_close((content * left).sum(), (content * right).sum())
+    assert (content * feature).sum() > 0.9
+    assert divmod(place.argmax().item(), 20) == (5, 13)
+    assert (place * right).sum() < 0.6
+    assert (both * right).sum() > 0.9
+    torch.testing.assert_close(column, column[:1].expand_as(column))
+    assert column[0].argmax() == 13
 
 
 def test_what_the_captions_say_of_scores(scenes):

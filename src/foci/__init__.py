@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from foci.functional.attend import attend as attend
     from foci.functional.kernels import decompositions as decompositions
     from foci.mechanisms.attention import Attention as Attention
+    from foci.mechanisms.heads import ConditionalAttention as ConditionalAttention
     from foci.mechanisms.heads import DeformableAttention as DeformableAttention
     from foci.mechanisms.heads import DeformableWeights as DeformableWeights
     from foci.mechanisms.heads import KeyValueCache as KeyValueCache
@@ -80,6 +81,7 @@ _HOMES = {
     "AttentionPool": "foci.mechanisms.pool",
     "CBAM": "foci.mechanisms.visual",
     "CRF": "foci.mechanisms.structured",
+    "ConditionalAttention": "foci.mechanisms.heads",
     "DeformableAttention": "foci.mechanisms.heads",
     "DeformableWeights": "foci.mechanisms.heads",
     "Edits": "foci.recording",

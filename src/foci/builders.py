@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from foci.functional.attend import Window
     from foci.functional.rotary_options import Rotary
     from foci.mechanisms.attention import Attention
-    from foci.mechanisms.heads import DeformableAttention, MultiHeadAttention, MultiStepAttention
+    from foci.mechanisms.heads import ConditionalAttention, DeformableAttention, MultiHeadAttention, MultiStepAttention
     from foci.mechanisms.heads.relative import RelativeBias
     from foci.mechanisms.memory import NeuralTuringMemory
     from foci.mechanisms.memory.ntm import InitialMemory
@@ -69,6 +69,11 @@ def build(
 def build(
     name: Literal["multi_step", "gehring"], /, *, query_dim: int, key_dim: int, scale_by_length: bool = False
 ) -> MultiStepAttention: ...
+@overload
+def build(
+    name: Literal["conditional", "meng"], /, *, model_dim: int, num_heads: int, key_dim: int | None = None,
+    position_dim: int | None = None
+) -> ConditionalAttention: ...
 @overload
 def build(
     name: Literal["deformable", "zhu"], /, *, model_dim: int, num_heads: int, num_levels: int = 1, num_points: int = 4,

@@ -15,7 +15,7 @@ from torch import nn
 from foci.errors import unknown_name
 from foci.functional.rotary_options import Rotary
 from foci.mechanisms.attention import Attention
-from foci.mechanisms.heads import DeformableAttention, MultiHeadAttention, MultiStepAttention
+from foci.mechanisms.heads import ConditionalAttention, DeformableAttention, MultiHeadAttention, MultiStepAttention
 from foci.mechanisms.memory import NeuralTuringMemory
 from foci.mechanisms.pair import AttentionOverAttention, WordByWord
 from foci.mechanisms.pool import AttentionPool, HierarchicalPool
@@ -252,6 +252,12 @@ MECHANISMS: dict[str, Card] = {
         "foci.mechanisms.heads.multi_step",
         {"scale_by_length": {"scale_by_length": True}},
     ),
+    "conditional": Card(
+        ConditionalAttention,
+        "attend",
+        {"model_dim": 6, "num_heads": 2, "key_dim": 7, "position_dim": 5},
+        "foci.mechanisms.heads.conditional",
+    ),
     "deformable": Card(
         DeformableAttention,
         "attend",
@@ -302,6 +308,7 @@ ALIASES = {
     "reinforce": "hard",
     "entmax15": "entmax",
     "gehring": "multi_step",
+    "meng": "conditional",
     "zhu": "deformable",
     "han": "hierarchical",
     "yang": "hierarchical",

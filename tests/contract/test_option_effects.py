@@ -35,6 +35,7 @@ OTHERS = {
     "num_slots": 11,
     "num_write_heads": 1,
     "output_bias": False,
+    "position_dim": 3,
     "qk_norm": True,
     "radius": 1,
     "reduction": 3,

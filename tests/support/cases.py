@@ -45,7 +45,8 @@ def cases(*families: str) -> list[str]:
 EVERY_CASE = cases("attend", "pool", "pair", "memory", "map")
 ATTEND_CASES = cases("attend")
 
-FREE_VALUE = {case for case in ATTEND_CASES if case.partition("/")[0] not in ("multi_head", "multi_step", "deformable")}
+_WITH_VALUES = ("multi_head", "multi_step", "conditional", "deformable")
+FREE_VALUE = {case for case in ATTEND_CASES if case.partition("/")[0] not in _WITH_VALUES}
 """Cases whose value may have any size, and whose output is exactly weights · value."""
 
 CHOOSING = {case for case in ATTEND_CASES if option(case, "normalize") in ("hard", "sample", "gumbel")}
@@ -65,7 +66,8 @@ ALIGNED = {
 SINKS = {case for case in ATTEND_CASES if option(case, "sink")}
 """Cases whose weights may sum to less than 1."""
 
-ORDERED = ALIGNED | LOCAL | {c for c in ATTEND_CASES if option(c, "score") in ("location", "location_aware")} | {"crf"}
+_BY_PLACE = {c for c in ATTEND_CASES if option(c, "score") in ("location", "location_aware")} | {"conditional"}
+ORDERED = ALIGNED | LOCAL | _BY_PLACE | {"crf"}
 """Cases that depend on positions: permuting the keys may change more than the order of the weights."""
 
 

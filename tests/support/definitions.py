@@ -33,6 +33,8 @@ def by_definition(
     row = case.partition("/")[0]
     if row == "multi_head":
         return _multi_head(case, module, query, key, value, readable)
+    if row == "conditional":
+        return conditional(module, query, key, value, readable)
     if row == "deformable":
         return deformable(module, query, value, readable, [(1, key.shape[1])])
     if row == "multi_step":
@@ -233,6 +235,44 @@ def _rows(case: str, scores: Tensor, readable: Tensor, sink: Tensor | None = Non
             read = scores[row, cells]
             weights[row, cells] = normalize(read if sink is None else torch.cat([read, sink.view(1)]))[: len(read)]
     return weights
+
+
+def conditional(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    readable: Tensor,
+    query_position: Tensor | None = None,
+    key_position: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Meng 2021, section 3.3: the two products of each pair, added."""
+    size, rows, (batch, keys, _) = module.model_dim // module.num_heads, query.shape[1], key.shape
+    if key_position is None:
+        rates = [10000 ** (-2 * (d // 2) / module.position_dim) for d in range(module.position_dim)]
+        codes = [[(math.cos if d % 2 else math.sin)(j * rate) for d, rate in enumerate(rates)] for j in range(keys)]
+        key_position = torch.tensor(codes, dtype=key.dtype).view(1, keys, module.position_dim).expand(batch, -1, -1)
+    first, _, last = module.scale_layer
+    weights = torch.zeros(batch, module.num_heads, rows, keys, dtype=key.dtype)
+    output = torch.zeros_like(query)
+    for b in range(batch):
+        for i in range(rows):
+            place = last(first(query[b, i]).relu())
+            place = module.query_position_layer(place if query_position is None else place * query_position[b, i])
+            content, read = module.query_layer(query[b, i]), []
+            for h in range(module.num_heads):
+                own = slice(h * size, (h + 1) * size)
+                scores = [
+                    content[own] @ module.key_layer(key[b, j])[own]
+                    + place[own] @ module.key_position_layer(key_position[b, j])[own]
+                    for j in range(keys)
+                ]
+                scores = torch.stack(scores) / math.sqrt(2 * size)
+                weights[b, h, i] = _rows("conditional", scores.unsqueeze(0), readable[b, i].unsqueeze(0))[0]
+                read.append(weights[b, h, i] @ module.value_layer(value[b])[:, own])
+            if readable[b, i].any():
+                output[b, i] = module.output_layer(torch.cat(read))
+    return output, weights
 
 
 def deformable(

@@ -27,6 +27,7 @@ SCENES: dict[str, Callable[[], Scene]] = {
     "sliding_window": windows.sliding_window,
     "multi_head": heads.multi_head,
     "multi_step": heads.multi_step,
+    "conditional": images.conditional,
     "deformable": images.deformable,
     "pool": pools.pool,
     "hierarchical": pools.hierarchical,

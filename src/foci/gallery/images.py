@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy, interpolate, max_pool2d
@@ -83,6 +85,35 @@ def spatial() -> Scene:
     )
 
 
+def conditional() -> Scene:
+    """Two objects of one kind, and a place that tells them apart."""
+    discs = _disc(4, 10) + _disc(14, 10)
+    places = torch.cartesian_prod(torch.arange(HEIGHT), torch.arange(WIDTH))
+    attention = build("conditional", model_dim=4, num_heads=1, key_dim=1)
+    for parameter in attention.parameters():
+        set_parameter(parameter, 0.0)
+    for layer in (attention.query_layer, attention.query_position_layer, attention.key_position_layer):
+        set_parameter(layer.weight, torch.eye(4))
+    set_parameter(attention.key_layer.weight[0], 1.0)
+    set_parameter(attention.scale_layer[2].bias, 1.0)
+    # The scale of the last query is 0 for the features of the row: it looks as far up and down as there is picture.
+    set_parameter(attention.scale_layer[0].weight[0, 1], 1.0)
+    set_parameter(attention.scale_layer[2].weight[:2, 0], -1.0)
+    queries = torch.tensor([[[12.0, 0, 0, 0], [0, 0, 0, 0], [12.0, 0, 0, 0], [0, 1.0, 0, 0]]])
+    reference = torch.tensor([0.0, 30, 30, 30]).view(1, 4, 1) * _code(torch.tensor([5, 13]))
+    read = attention(queries, discs.view(1, -1, 1), query_position=reference, key_position=_code(places).unsqueeze(0))
+    return Scene(
+        weights=torch.cat([discs, read.weights.dense()[0, 0].detach().view(4, HEIGHT, WIDTH)]),
+        panels=["feature", "content alone", "place alone", "content and place", "the scale forgets the row"],
+        scale=["feature"] + ["weight"] * 4,
+        across=3,
+        caption="A query seeks bright positions around a reference point at the right. By content alone it reads both "
+        "discs, by place alone all around the point; the sum of both scores reads the right disc. In the last picture "
+        "another query, which seeks nothing bright, scales the row's features to 0: it looks at a column. All "
+        "parameters are set by hand.",
+    )
+
+
 def deformable() -> Scene:
     """A query reads a few points around its reference, on a fine and a coarse map."""
     levels = [(HEIGHT, WIDTH), (HEIGHT // 2, WIDTH // 2)]
@@ -110,6 +141,12 @@ def deformable() -> Scene:
     )
 
 
+def _code(places: Tensor) -> Tensor:
+    """Sine and cosine of row and column, in half a turn over the picture's width: near places have a large product."""
+    angles = places * (math.pi / WIDTH)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+
+
 def _object() -> Tensor:
     """Where the object is, ``(1, HEIGHT, WIDTH)``."""
     return max_pool2d(_disc(), 3, stride=1, padding=1)
@@ -119,9 +156,9 @@ def _wanted_channels() -> Tensor:
     return torch.tensor([1.0, 1.0, 0.0, 0.0]).view(1, 4, 1, 1)
 
 
-def _disc() -> Tensor:
+def _disc(column: int = 12, radius_squared: int = 20) -> Tensor:
     rows, columns = torch.arange(HEIGHT).view(-1, 1), torch.arange(WIDTH)
-    return ((rows - 7) ** 2 + (columns - 12) ** 2 <= 20).float().unsqueeze(0)
+    return ((rows - 7) ** 2 + (columns - column) ** 2 <= radius_squared).float().unsqueeze(0)
 
 
 def _features() -> Tensor:

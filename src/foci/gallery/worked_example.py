@@ -79,6 +79,8 @@ _VARIABLES = {
 
 _SIGNATURES: dict[str, str] = {
     "attend": "query, key, value=None, mask=None, state=None, *, bias=None) -> AttentionOutput(output, weights, state)",
+    "conditional": "query, key, value=None, mask=None, state=None, *, bias=None, query_position=None, "
+    "key_position=None) -> AttentionOutput(output, weights, state)",
     "deformable": "query, key, value=None, mask=None, state=None, *, reference=None, levels=None) -> AttentionOutput("
     "output, weights, state)",
     "pool": "value, mask=None) -> AttentionOutput(output, weights, state)",
@@ -93,6 +95,10 @@ _SHAPES: dict[str, str] = {
     output (B, L, V), weights (B, L, S)""",
     "multi_head": """
     query (B, L, D), key (B, S, Dk), value (B, S, Dk) or the key, mask and bias (B, L, S), or with H after B
+    output (B, L, D), weights (B, H, L, S)""",
+    "conditional": """
+    query (B, L, D), key (B, S, Dk), value (B, S, Dk) or the key, mask and bias (B, L, S), or with H after B
+    query_position (B, L, P) and key_position (B, S, P), codes of places of which near ones have a large product
     output (B, L, D), weights (B, H, L, S)""",
     "deformable": """
     query (B, L, D), key (B, S, Dk) of all levels, value (B, S, Dk) or the key, mask (B, L, S)

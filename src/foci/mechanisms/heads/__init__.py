@@ -2,11 +2,13 @@
 
 from foci.functional.rotary_options import Rotary
 from foci.mechanisms.heads.cache import KeyValueCache, PreallocatedCache, SlidingCache
+from foci.mechanisms.heads.conditional import ConditionalAttention
 from foci.mechanisms.heads.deformable import DeformableAttention, DeformableWeights
 from foci.mechanisms.heads.multi_head import MultiHeadAttention
 from foci.mechanisms.heads.multi_step import MultiStepAttention
 
 __all__ = [
+    "ConditionalAttention",
     "DeformableAttention",
     "DeformableWeights",
     "KeyValueCache",
