@@ -123,7 +123,7 @@ def reading() -> Trace:
 
 
 def screenshot(trace: Trace, picture: Path) -> None:
-    """Take a screenshot of the page: the links, with the first word selected."""
+    """Take a screenshot of the page: the links, with a word selected."""
     from playwright.sync_api import sync_playwright
 
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -131,13 +131,8 @@ def screenshot(trace: Trace, picture: Path) -> None:
         file = trace.save_html(Path(folder) / "page.html")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1100, "height": 640})
-        page.goto(file.as_uri())
+        page.goto(f"{file.as_uri()}#view=links&target={ENGLISH.index('committee')}")
         page.wait_for_selector("html[data-ready]")
-        page.click("[data-view=links]")
-        page.focus("#view .scroller, #view [tabindex='0']")
-        for _ in range(ENGLISH.index("committee")):
-            page.keyboard.press("ArrowDown")
-        page.evaluate("document.activeElement.blur()")  # no mark of the keyboard around the view
         page.wait_for_timeout(300)
         page.screenshot(path=picture)
         browser.close()

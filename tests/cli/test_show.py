@@ -175,14 +175,14 @@ def test_a_saved_trace_by_any_of_its_names(saved, ending, capsys):
     assert capsys.readouterr().out == f"green house\n{printed(trace)}"
 
 
-def test_a_trace_of_one_side_shows_its_last_layer(tmp_path, capsys):
+def test_a_trace_of_one_side_shows_the_head_that_says_most(tmp_path, capsys):
     weights = np.random.default_rng(3).dirichlet(np.ones(5), size=(3, 2, 5))
     trace = Trace.from_arrays(weights, list("abcde"))
     trace.save(tmp_path / "among")
     assert main(["show", str(tmp_path / "among")]) == 0
     out = capsys.readouterr().out
     assert out == printed(trace)
-    assert out.startswith("attention.2 · the last of 3 layers · ")
+    assert out.startswith(f"{trace.opening.attention} · head {trace.opening.head} · says most of 6 heads · ")
     assert main(["show", str(tmp_path / "among"), "--pdf", str(tmp_path / "x.pdf")]) == 0
 
 

@@ -1,9 +1,9 @@
-"""What the heads of a trace do, and which of them says most."""
+"""What the heads of a trace do."""
 
 import numpy as np
 
-from foci.viz.head_roles import head_roles, telling_head
-from foci.viz.trace import Axis, Trace
+from foci.viz.head_roles import head_roles
+from foci.viz.trace import Trace
 
 WORDS = ["the", "cat", "saw", "the", "dog", "and", "the", "cat"]
 
@@ -39,26 +39,6 @@ def test_each_head_has_the_role_it_was_made_for():
     assert [one.head for one in trace.select(heads=[1]).head_roles()] == [1, 1]
     assert roles[0].score is None
     assert roles[1].score.chance == 1 / 8
-
-
-def test_the_head_that_says_most_is_none_that_reads_by_position():
-    weights = np.array([[np.full((8, 8), 1 / 8), previous()], [duplicates(), sink()]])
-    trace = Trace.from_arrays(weights, WORDS, name="encoder")
-    attention, place, row = telling_head(trace, head_roles(trace))
-    assert (attention.name, place) == ("encoder.1", 0)
-    assert WORDS[row] == "cat"  # which is there twice
-    only = Trace.from_arrays(weights[:1, 1:].repeat(2, axis=1), WORDS, name="encoder")
-    attention, place, _ = telling_head(only, head_roles(only))
-    assert (attention.name, place) == ("encoder.0", 0)  # there are no others
-
-
-def test_there_is_none_between_two_sides_or_without_words_or_with_one_head():
-    rng = np.random.default_rng(0)
-    blunt, sharp = np.full((4, 8), 1 / 8), rng.dirichlet(np.full(8, 0.05), 4)
-    cross = Trace.from_arrays([[blunt, sharp]], WORDS, list("abcd"), name="decoder")
-    slots = Trace.from_arrays(np.stack([np.eye(8)] * 2), Axis.numbered("slots", 8))
-    for trace in (cross, slots, Trace.from_arrays(duplicates(), WORDS)):
-        assert telling_head(trace, head_roles(trace)) is None
 
 
 def test_attentions_of_which_weights_are_missing_are_left_out_and_named():

@@ -37,7 +37,8 @@ def test_pictures_and_terminal_show_the_image(trace, capsys, tmp_path):
     trace.print()
     out = capsys.readouterr().out
     assert "image" in out.splitlines()[0]
-    share = trace.alignment()[15, 2:14].sum()
+    shown = trace.attention("attention").dense(trace.opening.head)
+    share = shown[15, 2:14].sum()
     assert f"▁ca ({100 * share:.0f} %)" in out
     trace.print(view="ranked")
     lines = capsys.readouterr().out.splitlines()
@@ -45,7 +46,7 @@ def test_pictures_and_terminal_show_the_image(trace, capsys, tmp_path):
     assert f"image {100 * share:.0f} %" in lines[5]
     drawn = trace.plot(view="heatmap").axes[0].get_images()[0].get_array()
     np.testing.assert_allclose(drawn[4, 2], share, rtol=1e-5)
-    np.testing.assert_allclose(drawn[2, 0], trace.alignment()[2:14, 0].mean(), rtol=1e-5)
+    np.testing.assert_allclose(drawn[2, 0], shown[2:14, 0].mean(), rtol=1e-5)
     figure = trace.plot(tmp_path / "x.png")
     titles = [axes.get_title() for axes in figure.axes]
     assert titles[0] == "image"

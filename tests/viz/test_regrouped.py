@@ -160,9 +160,12 @@ def test_what_cannot_be_hidden():
 def test_the_share_is_said_and_saved(tmp_path, capsys):
     trace = Trace.from_arrays(rows(2, 8, 8), PIECES).hide(special=True).join_words()
     share = trace.attention("attention").hidden.mean()
-    trace.print()
+    trace.print("attention")
     assert f"{share:.0%} of the weight hidden" in capsys.readouterr().out.splitlines()[0]
-    assert trace.plot(title="made").get_suptitle().splitlines() == ["made", f"{share:.0%} of the weight hidden"]
+    assert trace.plot(title="made", name="attention").get_suptitle().splitlines() == [
+        "made",
+        f"{share:.0%} of the weight hidden",
+    ]
     again = Trace.load(trace.save(tmp_path / "t"))
     np.testing.assert_array_equal(again.attention("attention").hidden, trace.attention("attention").hidden)
     assert again.axes["source"].words == trace.axes["source"].words

@@ -65,8 +65,11 @@ _FLAGS = [
         'Which heads read one word from another, such as "it -> animal"; of a repeated word "it#1" is the second, and '
         '"#7" a position. Pages open there.',
     ),
-    Flag("attention", "Which attention, by its name. Default: that between source and target in the last layer."),
-    Flag("head", "Which head, zero-based. Default: the mean of all."),
+    Flag(
+        "attention",
+        "Which attention, by its name. Default: that of the head that says most, where the page opens, too.",
+    ),
+    Flag("head", "Which head, zero-based. Default: of an attention that was named the mean of all."),
     Flag(
         "view",
         f"Of a picture: {_listed('figure')}. In the terminal: {_listed('terminal')}. Default: the first that fits.",
@@ -268,7 +271,7 @@ def _explained(predictor: Predictor, records: list[Any], given: Given) -> list[T
 
 
 def _print(trace: Trace, name: str | None, head: int | None, view: str | None, *, apart: bool) -> None:
-    chosen = trace.cross_attentions()[0] if name is None else trace.attention(name)
+    chosen = trace.attention(trace.opening.attention if name is None else name)
     chosen.dense(head)  # a wrong name or head is reported before anything is printed
     if apart:
         print()

@@ -1,13 +1,11 @@
-"""What the heads of a trace do, and the head that says most."""
+"""What the heads of a trace do."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
-from foci.metrics.heads import RoleScore, information, role_of, role_scores
-from foci.viz.trace import TopWeights, Trace, TracedAttention
+from foci.metrics.heads import RoleScore, role_of, role_scores
+from foci.viz.trace import TopWeights, Trace
 
 
 class HeadRole(NamedTuple):
@@ -79,32 +77,3 @@ def head_roles(trace: Trace) -> HeadRoles:
             HeadRole(attention.name, head, role_of(one), one) for head, one in zip(attention.head_numbers, scores)
         ]
     return HeadRoles(found, left_out)
-
-
-class Telling(NamedTuple):
-    """The head that says most: its attention, its place there, and the row that does."""
-
-    attention: TracedAttention
-    place: int
-    row: int
-
-
-def telling_head(trace: Trace, roles: HeadRoles) -> Telling | None:
-    """Return the head that says most, None where there is nothing to choose.
-
-    That is the head where what is read, other than oneself, depends most on who reads
-    (`foci.metrics.heads.information`). Heads that read by position say little, and are taken where there are no others.
-    Of traces with attention between two sides there is none: the mean of the last such layer is their alignment.
-    """
-    candidates = [one for one in trace.attentions.values() if isinstance(one.weights, np.ndarray)]
-    unfit = any(0 in one.shape or one.source != one.target for one in trace.attentions.values())
-    if unfit or sum(one.heads for one in candidates) < 2 or any(axis.kind != "tokens" for axis in trace.axes.values()):
-        return None
-    by_position = {(one.name, one.head) for one in roles if one.role in ("previous", "positional", "sink")}
-    found = []
-    for attention in candidates:
-        says = information(np.asarray(attention.weights)) * (1.0 - np.eye(attention.shape[1]))
-        for place, rows in enumerate(says.sum(axis=-1)):
-            plain = (attention.name, attention.head_numbers[place]) not in by_position
-            found.append((plain, float(rows.mean()), Telling(attention, place, int(rows.argmax()))))
-    return max(found, key=lambda one: one[:2])[2]

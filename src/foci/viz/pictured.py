@@ -36,7 +36,7 @@ def of_picture(selection: Selection) -> Selection:
         return selection
     pictures = [(start, part) for start, part in source.placed_parts if part.grid is not None]
     start, picture = pictures[0]
-    weights = [one.dense(selection.head)[:, start : start + len(picture)] for one in selection.attentions]
+    weights = [one.dense(selection.place)[:, start : start + len(picture)] for one in selection.attentions]
     shares = np.mean(weights, axis=0).sum(axis=-1)
     words = selection.target.word_positions
     rows = [row for row in range(len(selection.target)) if row in words and shares[row] > 0]
@@ -70,7 +70,8 @@ def images_as_one(selection: Selection) -> Selection:
         for name, one in selection.trace.attentions.items()
     }
     words = {key: axis if axis.parts is None else _words(axis) for key, axis in axes.items()}
-    return replace(selection, trace=replace(selection.trace, axes=words, attentions=attentions))
+    joined = replace(selection.trace, axes=words, attentions=attentions)
+    return replace(selection, trace=joined, name=selection.attention.name, head=selection.place)
 
 
 def _sizes(axis: Axis) -> list[int]:
@@ -88,6 +89,6 @@ def _words(axis: Axis) -> Axis:
 def _hidden(selection: Selection, rows: list[int]) -> NDArray[np.float32] | None:
     if selection.attention.hidden is None:
         return None
-    hidden = selection.attention.hidden if selection.head is None else selection.attention.hidden[[selection.head]]
+    hidden = selection.attention.hidden if selection.place is None else selection.attention.hidden[[selection.place]]
     mean: NDArray[np.float32] = hidden.mean(axis=0, keepdims=True)[:, rows]
     return mean

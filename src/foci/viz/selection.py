@@ -19,8 +19,8 @@ class Selection:
 
     Args:
         trace: what is shown of.
-        name: of the attention. Default: the trace's cross-attentions.
-        head: number of the head. Default: their mean.
+        name: of the attention. Default: that of the trace's opening.
+        head: place of the head. Default: the mean of all; where no attention was named either, the head of the opening.
         form: of the view: "figure" or "terminal".
         screen: what the terminal can show.
         top: how many positions a row of a ranked list names.
@@ -38,7 +38,18 @@ class Selection:
     @cached_property
     def attentions(self) -> list[TracedAttention]:
         """The attentions whose mean is shown."""
-        return self.trace.cross_attentions() if self.name is None else [self.trace.attention(self.name)]
+        if self.name is not None:
+            return [self.trace.attention(self.name)]
+        found = self.trace.opening
+        last = self.trace.cross_attentions()
+        return (
+            last if found.attention == last[0].name and found.head is None else [self.trace.attention(found.attention)]
+        )
+
+    @property
+    def place(self) -> int | None:
+        """The place of the head that is shown; None for the mean of all."""
+        return self.trace.opening.head if self.is_default else self.head
 
     @property
     def attention(self) -> TracedAttention:
@@ -53,7 +64,8 @@ class Selection:
     @cached_property
     def weights(self) -> NDArray[np.float32]:
         """The weights ``(L, S)`` that are shown."""
-        return self.trace.alignment(self.name) if self.head is None else self.attention.dense(self.head)
+        mean: NDArray[np.float32] = np.mean([attention.dense(self.place) for attention in self.attentions], axis=0)
+        return mean
 
     @property
     def target(self) -> Axis:
@@ -74,10 +86,14 @@ class Selection:
     def notes(self) -> list[str]:
         """What else could have been shown: other layers, single heads."""
         notes = [self.trace.measure] if "relevance" in self.trace.metadata else []
-        if self.name is None:
+        if self.name is None and self.place is None:
             notes.append(self.trace.default_note)
-        if self.attention.heads > 1:
-            notes.append(f"mean of {self.attention.heads} heads" if self.head is None else f"head {self.head}")
+        if self.place is None and self.attention.heads > 1:
+            notes.append(f"mean of {self.attention.heads} heads")
+        elif self.place is not None and (self.attention.heads > 1 or self.attention.selected):
+            notes.append(f"head {self.attention.head_numbers[self.place]}")
+        if self.is_default:
+            notes.append(self.trace.opening.note)
         return [note for note in notes if note]
 
     @property
@@ -85,5 +101,5 @@ class Selection:
         """How much weight lay on positions that were hidden; empty if none were."""
         if self.attention.hidden is None:
             return ""
-        share = np.mean(self.attention.hidden if self.head is None else self.attention.hidden[self.head])
+        share = np.mean(self.attention.hidden if self.place is None else self.attention.hidden[self.place])
         return f"{share:.0%} of the weight hidden"

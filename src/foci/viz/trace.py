@@ -17,6 +17,7 @@ import fnmatch
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from foci.recording import Recording
     from foci.viz.head_roles import HeadRoles
+    from foci.viz.opening import Opening
 
 __all__ = ["BUDGET", "KINDS", "Axis", "TopWeights", "Trace", "TracedAttention"]
 
@@ -259,16 +261,29 @@ class Trace:
                 "some, Trace.from_tape(tape, axes); print(tape) says what was recorded and what was not."
             )
 
+    def between_sides(self) -> list[TracedAttention]:
+        """Return the attentions of "target" to "source"; in a trace without these axes all between two axes.
+
+        Derived ones count where there are no others.
+        """
+        across = [one for one in self.attentions.values() if one.source != one.target]
+        across = [one for one in across if (one.target, one.source) == ("target", "source")] or across
+        return [one for one in across if not one.derived] or across
+
+    @cached_property
+    def opening(self) -> Opening:
+        """The attention and the head that say most, which every view shows where none is asked for."""
+        from foci.viz.opening import opening
+
+        return opening(self)
+
     def cross_attentions(self) -> list[TracedAttention]:
         """Return the cross-attentions of the last layer that has any.
 
-        They are the attentions of "target" to "source". In a trace without these axes they are all attentions between
-        two axes, and in one that has a single axis the last layer of all. Derived ones count where there are no others.
+        They are those of `between_sides`, and in a trace that has a single axis the last layer of all.
         """
         self.check_not_empty("Trace")
-        across = [one for one in self.attentions.values() if one.source != one.target]
-        across = [one for one in across if (one.target, one.source) == ("target", "source")] or across
-        across = [one for one in across if not one.derived] or across
+        across = self.between_sides()
         if not across:
             return [max(reversed(self.attentions.values()), key=_depth)]
         last = max(across, key=_depth)
@@ -477,8 +492,8 @@ class Trace:
             path: of the file.
             layers: as in `select`.
             heads: as in `select`.
-            opening: what the page opens with: a relevance, such as "chefer", or a head that `heads` found. Default: of
-                texts, the head that says most.
+            opening: what the page opens with: a relevance, such as "chefer", or a head that `heads` found. Default: the
+                head that says most, `opening`.
         """
         from foci.viz.page.trace_page import write
 

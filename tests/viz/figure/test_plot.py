@@ -48,7 +48,7 @@ def runs_right(axes):
 
 def test_heat_map_has_the_weights_and_their_labels():
     weights = weights_of(2, 3, 5)
-    figure = Trace.from_arrays(weights, list("abcde"), list("xyz"), title="what was said").plot()
+    figure = Trace.from_arrays(weights, list("abcde"), list("xyz"), title="what was said").plot(name="attention")
     (axes,) = panels(figure)
     assert np.allclose(shown(axes), weights.mean(0))
     assert ticks(axes.xaxis) == dict(enumerate("abcde"))
@@ -242,11 +242,15 @@ def test_gamma_brings_out_small_weights():
             trace.plot(gamma=gamma)
 
 
-def test_of_several_layers_of_one_text_the_last_is_shown_and_named():
+def test_of_several_layers_of_one_text_the_head_that_says_most_is_shown_and_named():
     weights = weights_of(3, 2, 4, 4)
-    figure = Trace.from_arrays(weights, list("abcd")).plot()
+    trace = Trace.from_arrays(weights, list("abcd"))
+    figure = trace.plot()
     (axes,) = panels(figure)
-    assert np.allclose(shown(axes), weights[2].mean(0))
+    layer, head = int(trace.opening.attention[-1]), trace.opening.head
+    assert np.allclose(shown(axes), weights[layer, head])
+    assert axes.get_title().replace("\n", " ") == f"attention.{layer}, head {head}, says most of 6 heads"
+    (axes,) = panels(Trace.from_arrays(np.full((3, 2, 4, 4), 0.25), list("abcd")).plot())  # none says anything
     assert axes.get_title().replace("\n", " ") == "attention.2, the last of 3 layers, mean of 2 heads"
     (axes,) = panels(Trace.from_arrays(weights, list("abcd")).plot(name="attention.0", head=1))
     assert axes.get_title() == "attention.0, head 1"

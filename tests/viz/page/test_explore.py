@@ -23,6 +23,8 @@ WEIGHTS = np.array(
 )
 SOURCE, TARGET = ["das", "alte", "Haus", "brennt"], ["the", "old", "house"]
 ATTACK = "</script><img src=x onerror=alert(1)>"
+MEAN = "#head=mean&target=0"
+"""Of the address: the mean of all heads instead of the one that says most, and the first word."""
 
 
 def translation():
@@ -50,7 +52,7 @@ def self_attention(layers=3, heads=2, size=5):
 
 
 def to_mean(one, name):
-    """Go to the mean of all heads of an attention: a page of a text that reads itself opens with one head."""
+    """Go to the mean of all heads of an attention: a page opens with one head."""
     one.page.wait_for_selector("html[data-ready]")
     if one.page.locator("#layer").is_visible():
         one.page.select_option("#layer", name)
@@ -251,7 +253,7 @@ def test_a_row_without_weight_reads_nothing(open_page):
 
 
 def test_chinese_names_no_darkest_color_and_the_scale_is_the_same_in_the_dark(open_page):
-    one = open_page(translation(), scheme="dark", locale="zh-CN")
+    one = open_page(translation(), scheme="dark", locale="zh-CN", fragment=MEAN)
     one.ready("cross/-1/words")
     assert "深颜色" not in one.page.inner_text("#controls")
     assert "色标上限" in one.page.inner_text("#controls")
@@ -263,7 +265,7 @@ def test_chinese_names_no_darkest_color_and_the_scale_is_the_same_in_the_dark(op
 
 
 def test_a_phone_is_told_to_tap(open_page):
-    one = open_page(translation(), width=390, height=800, touch=True)
+    one = open_page(translation(), width=390, height=800, touch=True, fragment=MEAN)
     one.ready("cross/-1/words")
     assert "tap" in one.page.inner_text(".keys")
     assert "Esc" not in one.side()
@@ -306,7 +308,7 @@ NAMELESS = """() => [...document.querySelectorAll("button, input, select, [role=
 
 
 def test_heads_and_layers_are_announced_and_everything_has_a_name(open_page):
-    one = open_page(translation())
+    one = open_page(translation(), fragment=MEAN)
     one.ready("cross/-1/words")
     one.page.keyboard.press("]")
     one.ready("cross/0/words")
@@ -321,8 +323,11 @@ def test_heads_and_layers_are_announced_and_everything_has_a_name(open_page):
 
 
 def test_the_address_keeps_the_state(open_page):
-    one = open_page(Trace.from_arrays(self_attention(), ["a", "b", "c", "d", "e"], ["a", "b", "c", "d", "e"]))
-    one.ready("attention.2/-1/words")
+    trace = Trace.from_arrays(self_attention(), ["a", "b", "c", "d", "e"], ["a", "b", "c", "d", "e"])
+    one = open_page(trace)
+    opened = f"{trace.opening.attention}/{trace.opening.head}/words"
+    one.ready(opened)
+    to_mean(one, "attention.2")
     one.page.select_option("#layer", "attention.1")
     one.ready("attention.1/-1/words")
     one.page.select_option("#head", "1")
@@ -345,9 +350,9 @@ def test_the_address_keeps_the_state(open_page):
     one.page.go_back()
     one.ready("attention.1/1/words")
     assert one.page.inner_text("#of-word .word") == "d"
-    for _ in range(4):
+    while "#" in one.page.url:
         one.page.go_back()
-    one.ready("attention.2/-1/words")
+    one.ready(opened)
     assert "#" not in one.page.url
     one.page.goto(shared)
     one.ready("attention.1/1/links")
@@ -365,7 +370,7 @@ def test_the_address_keeps_the_state(open_page):
 )
 def test_an_address_that_makes_no_sense_does_no_harm(fragment, open_page):
     one = open_page(translation(), fragment=fragment)
-    one.ready("cross/-1/words")
+    one.ready("cross/-1/words" if "head=" in fragment else "cross/0/words")
     assert one.page.locator("img").count() == 0
 
 
@@ -426,7 +431,7 @@ def test_a_large_screen_is_used(open_page):
 
 
 def test_what_is_seen_is_saved_as_png_svg_and_csv(open_page):
-    one = open_page(translation())
+    one = open_page(translation(), fragment=MEAN)
     one.ready("cross/-1/words")
     one.page.select_option("#head", "0")
     one.ready("cross/0/words")
@@ -446,7 +451,7 @@ def test_what_is_seen_is_saved_as_png_svg_and_csv(open_page):
 
 
 def test_saved_shades_are_those_of_the_page(open_page):
-    one = open_page(translation())
+    one = open_page(translation(), fragment=MEAN)
     one.ready("cross/-1/words")
     one.page.select_option("#head", "0")
     one.ready("cross/0/words")
@@ -471,7 +476,7 @@ def test_hostile_labels_stay_text_in_files(open_page):
 
 
 def test_several_heads_are_shown_at_once_in_colors(open_page):
-    one = open_page(translation())
+    one = open_page(translation(), fragment=MEAN)
     one.ready("cross/-1/words")
     for name in ("head 0", "head 1"):
         one.page.get_by_label(f"Show {name} together with others").check()
@@ -554,6 +559,8 @@ def test_two_traces_stand_side_by_side_with_their_difference(open_file, tmp_path
     other[:, 0] = [0.0, 0.2, 0.1, 0.7]
     second = Trace.from_arrays(other, SOURCE, TARGET, name="cross", title="the old house")
     one = open_file(compare(translation(), second, ("before", "after")).save_html(tmp_path / "a.html"))
+    one.ready("before · cross/0/compare")
+    one.page.select_option("#head", "-1")
     one.ready("before · cross/-1/compare")
     one.settle()
     assert one.page.locator(".map").count() == 3
@@ -598,10 +605,10 @@ def test_a_sandboxed_frame_leaves_the_history_of_its_host_alone(open_file, tmp_p
     one = open_file(host)
     before = one.page.evaluate("history.length")
     inside = one.page.frame_locator("iframe")
-    inside.locator("html[data-ready='cross/-1/words']").wait_for()
+    inside.locator("html[data-ready='cross/0/words']").wait_for()
     inside.locator(".panel").first.locator(".cell").nth(1).click()
     inside.locator("[data-view=heat]").click()
-    inside.locator("html[data-ready='cross/-1/heat']").wait_for()
+    inside.locator("html[data-ready='cross/0/heat']").wait_for()
     assert one.page.evaluate("history.length") == before
     assert "view=heat" in inside.locator("html").evaluate("() => location.hash")
 
@@ -650,10 +657,32 @@ def test_a_page_opens_with_what_was_asked_for(open_file, tmp_path):
     one.ready("attention.1/2/words")
 
 
-def test_a_text_of_two_sides_opens_with_the_mean_and_other_kinds_have_no_map(open_page):
+def test_a_page_says_why_it_is_open_where_it_is_and_only_there(open_page):
     one = open_page(translation())
-    one.ready("cross/-1/words")
+    one.ready("cross/0/words")
+    assert one.page.inner_text("#why-open").startswith(
+        "Open first: of 2 heads, what this one reads depends most on who"
+    )
+    one.page.select_option("#head", "1")
+    one.ready("cross/1/words")
+    one.page.get_by_role("button", name="Back to what was open first: cross · head 0").click()
+    one.ready("cross/0/words")
+    one.page.click("#language")
+    assert one.page.inner_text("#why-open").startswith("首先显示此头：在 2 个头中")
     assert one.page.locator(".roles .role").count() == 2
-    assert "No head has a clear role." in one.side()
+    assert "作用" in one.side()
     slots = Trace.from_arrays(np.full((2, 5, 3), 1 / 3), Axis.numbered("slots", 3), Axis.numbered("steps", 5))
-    assert open_page(slots).page.locator(".roles").count() == 0
+    one = open_page(slots)
+    one.ready("attention/-1/heat")
+    assert one.page.locator(".roles").count() == 0
+    assert "In none of 2 heads does what is read depend on who reads" in one.page.inner_text("#why-open")
+
+
+def test_the_map_shows_the_head_that_is_open_however_many_there_are(open_page):
+    weights = self_attention(layers=24, heads=2, size=7)
+    weights[:21] = 0.2 * weights[:21] + 0.8 / 7
+    one = open_page(Trace.from_arrays(weights, labels(7)))
+    one.page.wait_for_selector("html[data-ready]")
+    map_, square = (one.page.locator(name).bounding_box() for name in (".roles", '.roles [aria-pressed="true"]'))
+    assert map_["y"] <= square["y"] <= map_["y"] + map_["height"] - square["height"]
+    assert one.page.locator(".roles").evaluate("(map) => map.scrollTop") > 0

@@ -26,7 +26,7 @@ def test_it_offers_a_page_a_picture_and_text(trace):
     assert list(bundle) == ["text/html", "image/png", "text/plain"]
     assert base64.b64decode(bundle["image/png"]).startswith(b"\x89PNG")
     assert bundle["text/plain"].startswith(repr(trace))
-    assert "attention · mean of 2 heads" in bundle["text/plain"]
+    assert "attention · head 0 · says most of 2 heads" in bundle["text/plain"]
     assert list(trace._repr_mimebundle_(include=["text/plain", "image/png"])) == ["image/png", "text/plain"]
     assert list(trace._repr_mimebundle_(exclude={"text/html"})) == ["image/png", "text/plain"]
 

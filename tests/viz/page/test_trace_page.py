@@ -268,13 +268,17 @@ WEIGHTS = np.array(
 SOURCE, TARGET = ["das", "alte", "Haus", "brennt"], ["the", "old", "house"]
 
 
+MEAN = "#head=mean&target=0"
+"""Of the address: the mean of all heads instead of the one that says most, and the first word."""
+
+
 def translation():
     return Trace.from_arrays(WEIGHTS, SOURCE, TARGET, name="cross", title="the old house")
 
 
 @pytest.mark.slow
 def test_hovering_shows_what_a_word_read_and_what_read_it(open_page):
-    one = open_page(translation())
+    one = open_page(translation(), fragment=MEAN)
     one.ready("cross/-1/words")
     one.page.select_option("#head", "0")
     one.ready("cross/0/words")
@@ -300,7 +304,7 @@ def test_self_attention_shows_both_at_once(open_page):
 
 @pytest.mark.slow
 def test_switching_heads_changes_every_view(open_page):
-    one = open_page(translation())
+    one = open_page(translation(), fragment=MEAN)
     one.ready("cross/-1/words")
     np.testing.assert_allclose(one.shades(1), np.array([0.4, 0.15, 0.1, 0.35]) / 0.5, atol=0.01)
     for view in ("heat", "links"):
@@ -339,7 +343,7 @@ def test_the_heat_map_is_the_matrix(open_page):
 
 @pytest.mark.slow
 def test_the_threshold_hides_smaller_weights(open_page):
-    one = open_page(translation())
+    one = open_page(translation(), fragment=MEAN)
     one.ready("cross/-1/words")
     one.page.select_option("#head", "0")
     one.ready("cross/0/words")
@@ -351,7 +355,7 @@ def test_the_threshold_hides_smaller_weights(open_page):
 
 @pytest.mark.slow
 def test_everything_is_reached_by_keys(open_page):
-    one = open_page(translation())
+    one = open_page(translation(), fragment=MEAN)
     one.ready("cross/-1/words")
     keys = one.page.keyboard
     one.page.focus("#root")
@@ -433,7 +437,7 @@ def test_markup_stays_text(open_page):
 
 @pytest.mark.slow
 def test_the_page_speaks_chinese_and_wears_dark(open_page):
-    one = open_page(translation(), scheme="dark", locale="zh-CN")
+    one = open_page(translation(), scheme="dark", locale="zh-CN", fragment=MEAN)
     one.ready("cross/-1/words")
     assert one.page.inner_text("[data-view=heat]") == "热图"
     assert one.page.get_attribute("html", "lang") == "zh-CN"

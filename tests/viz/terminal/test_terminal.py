@@ -180,8 +180,8 @@ def test_on_every_terminal_more_is_darker(count):
     assert greys[-1] < 45
 
 
-def test_of_several_layers_of_one_text_the_last_is_shown_and_said():
-    weights = np.random.default_rng(1).dirichlet(np.ones(3), size=(2, 4, 3))
+def test_of_several_layers_of_which_none_says_anything_the_last_is_shown_and_said():
+    weights = np.random.default_rng(1).dirichlet(np.ones(3), size=(2, 4, 1)).repeat(3, axis=2)
     trace = Trace.from_arrays(weights, list("abc"))
     lines = render(trace).splitlines()
     assert lines[0] == "attention.1 · the last of 2 layers · mean of 4 heads · source ← source"

@@ -35,7 +35,7 @@ from foci.metrics.attention import row_entropy
 from foci.recording.head_search import HeadWeight
 from foci.viz.colors import STOPS
 from foci.viz.head_answers import is_of_heads
-from foci.viz.head_roles import HeadRoles, head_roles, telling_head
+from foci.viz.head_roles import head_roles
 from foci.viz.labels import shown
 from foci.viz.page.offline import is_static, offline_page
 from foci.viz.regrouped import sinks_of
@@ -55,6 +55,8 @@ _THUMBNAIL = 40
 """The most cells that a head's small picture has along a side."""
 _MOST_APART = 32
 """The most columns that are kept apart."""
+_MEAN = -1
+"""What the page calls the mean of all heads."""
 _TEXTS = {"tokens", "document"}
 """The kinds of axes whose heads have roles."""
 _PICTURE = 1024
@@ -112,7 +114,8 @@ def _page(traces: Sequence[Trace], titles: Sequence[str], opening: str | HeadWei
     }
     for trace, prefix in zip(traces, prefixes):
         _describe_trace(trace, prefix, payload, blocks)
-    payload |= _describe_roles(traces[0], opening) if not titles else {}
+    payload["roles"] = {} if titles else _describe_roles(traces[0])
+    payload["opening"] = _opening_of_both(traces, prefixes[0]) if titles else _describe_opening(traces[0], opening)
     title = payload["text"] or " · ".join(attention["name"] for attention in payload["attentions"]) or "foci"
     scripts = ["script/languages", "shared", *(f"script/{part}" for part in _SCRIPTS)]
     scripts += [f"script/views/{name}" for name in views_of("page") if is_static(f"script/views/{name}.js")]
@@ -139,25 +142,37 @@ def _describe_trace(trace: Trace, prefix: str, payload: dict[str, Any], blocks: 
         payload["attentions"].append(described)
 
 
-def _describe_roles(trace: Trace, opening: str | HeadWeight | None) -> dict[str, Any]:
-    """Return what each head does, and the head that the page opens with."""
-    roles = head_roles(trace)
+def _describe_roles(trace: Trace) -> dict[str, list[Any]]:
+    """Return what each head does, by attention; nothing for one head alone."""
     described: dict[str, list[Any]] = {}
-    for one in roles:
+    for one in head_roles(trace):
         attention = trace.attention(one.name)
         if one.scores and {trace.axes[attention.source].kind, trace.axes[attention.target].kind} <= _TEXTS:
             described.setdefault(one.name, []).append(None if one.score is None else [one.role, *one.score])
-    several = sum(map(len, described.values())) > 1
-    return {"roles": described if several else {}, "opening": _describe_opening(trace, roles, opening)}
+    return described if sum(map(len, described.values())) > 1 else {}
 
 
-def _describe_opening(trace: Trace, roles: HeadRoles, opening: str | HeadWeight | None) -> dict[str, Any] | None:
+def _opening_of_both(traces: Sequence[Trace], prefix: str) -> dict[str, Any] | None:
+    """Return what the first trace opens with, where the second has it, too."""
+    first, second = traces
+    name = first.opening.attention if first.attentions else None
+    if name not in second.attentions or first.attention(name).shape[0] != second.attention(name).shape[0]:
+        return None
+    described = _describe_opening(first, None)
+    return {**described, "attention": f"{prefix}{name}"} if described else None
+
+
+def _describe_opening(trace: Trace, opening: str | HeadWeight | None) -> dict[str, Any] | None:
     if isinstance(opening, HeadWeight):
         place = trace.attention(opening.path).head_numbers.index(opening.head)
         return {"attention": opening.path, "head": place, "target": opening.query[0], "source": opening.key[0]}
+    if not trace.attentions:
+        return None
     if opening is None:
-        found = telling_head(trace, roles)
-        return None if found is None else {"attention": found.attention.name, "head": found.place, "target": found.row}
+        found = trace.opening
+        place = found.head if found.head is not None else _MEAN if trace.attention(found.attention).heads > 1 else 0
+        why = [found.reason, round(found.nats, 4), found.among] if found.reason else None
+        return {"attention": found.attention, "head": place, "target": found.row or 0, "source": None, "why": why}
     maps = maps_of(trace, opening)
     if not maps:
         raise ConfigError(f"save_html: there is no {opening} in this trace. {NEEDS[opening]}")

@@ -18,6 +18,7 @@ def fits(selection: Selection) -> bool:
 def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, head: int | None = None) -> canvas.Figure:
     """Rows and columns with their labels, and what else could have been drawn as a title."""
     selection = images_as_one(Selection(trace, name, head))
+    weights = style.scaled(selection.weights)
     about = ", ".join([selection.attention.name, *selection.notes]) if selection.notes else ""
     labels = Labels.from_axes(
         selection.target,
@@ -26,7 +27,6 @@ def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, hea
         panels=[about] if about else None,
         hatched=canvas.meaning_of_zero([selection.attention]),
     )
-    weights = style.scaled(selection.weights)
     return draw(weights, labels, style, right_to_left=selection.source.right_to_left)
 
 

@@ -68,7 +68,7 @@ def figure(
         raise ConfigError(
             f"plot: {attention.source!r} has no image and grid; make it with Axis.from_image(image, grid)."
         )
-    weights = style.scaled(attention.dense(selection.head))
+    weights = style.scaled(selection.weights)
     chosen = list(range(min(len(target), _MOST)) if words is None else words)
     for word in chosen:
         if not 0 <= word < len(target):

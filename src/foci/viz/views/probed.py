@@ -12,7 +12,10 @@ from foci.viz.trace import Trace
 _FIRST = "comprehensiveness"
 _LANGUAGES = ("en", "zh")
 _TITLES = ("Did it matter?", "看过的内容起作用了吗？")
-_HEADS = ("heads", "各头")
+_HEADS = ("heads, by how much the answer changes without what they read", "各头，按抹去所看的词后答案的变化排序")
+_SHOWN = 3
+"""Attentions that are listed at once; those without which the answer changes most come first."""
+_OTHERS = ("{} more", "另有 {} 个")
 _CHANCE = ("chance", "随机")
 _INPUTS = ("over {} inputs, with 95 % intervals", "{} 个输入，附 95% 置信区间")
 _INPUT = ("of this input alone: {} input", "仅此 {} 个输入")
@@ -35,25 +38,39 @@ def page(trace: Trace) -> str:
     """
     if trace.probe is None:
         return ""
-    count = int(trace.probe["inputs"])
-    lines = [
-        f'<details class="reading probed" open><summary>{_both(_TITLES)} <small>',
-        _counted(count),
-        "</small></summary>",
-    ]
     rows = trace.probe["rows"]
-    for row in (row for row in rows if row["head"] is None):
-        lines += _attention(row, trace.probe.get("said", {}))
+    names = sorted((row for row in rows if row["head"] is None), key=_above_chance, reverse=True)
+    lines = [
+        f'<details class="reading probed"><summary>{_both(_TITLES)} <small>',
+        _counted(int(trace.probe["inputs"])),
+        "</small>",
+        f'<span class="first">{_verdict(names[0])}</span>' if names else "",
+        "</summary>",
+    ]
+    for place, row in enumerate(names):
+        if place == _SHOWN:
+            count = len(names) - _SHOWN
+            lines.append(f"<details><summary>{_both([one.format(count) for one in _OTHERS])}</summary>")
         heads = [one for one in rows if one["name"] == row["name"] and one["head"] is not None]
-        if heads:
-            lines += _heads(heads)
-    return "\n".join([*lines, "</details>"])
+        lines += _attention(row, heads, trace.probe.get("said", {}))
+    return "\n".join([*lines, "</details>" * (1 + (len(names) > _SHOWN))])
 
 
-def _attention(row: Mapping[str, Any], said: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _above_chance(row: Mapping[str, Any]) -> float:
+    """Return how much more than chance the answer changes without what was read."""
+    return float(row["measures"][_FIRST][0]) - float(row["chance"].get(_FIRST, 0.0))
+
+
+def _verdict(row: Mapping[str, Any]) -> str:
     name, words = safe(row["name"]), _both([row["words"][language] for language in _LANGUAGES])
-    yield f'<p dir="auto"><b data-name="{name}">{name}</b> {words}</p>'
-    yield "<table>"
+    return f'<b data-name="{name}">{name}</b> {words}'
+
+
+def _attention(
+    row: Mapping[str, Any], heads: Sequence[Mapping[str, Any]], said: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """Yield the verdict of an attention, and below it, closed, all its measures and its heads."""
+    yield f'<details dir="auto"><summary>{_verdict(row)}</summary><table>'
     for name, measure in row["measures"].items():
         chance = f"{_both(_CHANCE)} {row['chance'][name]:.3f}" if name in row["chance"] else ""
         yield (
@@ -61,19 +78,16 @@ def _attention(row: Mapping[str, Any], said: Mapping[str, Sequence[str]]) -> Ite
             f"<td>{chance}</td></tr>"
         )
     yield "</table>"
-
-
-def _heads(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the heads, those first without which the answer changes most."""
-    ordered = sorted(rows, key=lambda row: -float(row["measures"][_FIRST][0]))
-    yield f"<details><summary>{_both(_HEADS)}</summary><table>"
-    for row in ordered:
-        words = _both([row["words"][language] for language in _LANGUAGES])
-        yield (
-            f'<tr><th scope="row">{int(row["head"])}</th><td>{_number(row["measures"][_FIRST])}</td>'
-            f"<td>{_both(_CHANCE)} {row['chance'].get(_FIRST, 0.0):.3f}</td><td>{words}</td></tr>"
-        )
-    yield "</table></details>"
+    if heads:
+        yield f"<p>{_both(_HEADS)}</p><table>"
+        for one in sorted(heads, key=_above_chance, reverse=True):
+            words = _both([one["words"][language] for language in _LANGUAGES])
+            yield (
+                f'<tr><th scope="row">{int(one["head"])}</th><td>{_number(one["measures"][_FIRST])}</td>'
+                f"<td>{_both(_CHANCE)} {one['chance'].get(_FIRST, 0.0):.3f}</td><td>{words}</td></tr>"
+            )
+        yield "</table>"
+    yield "</details>"
 
 
 def _number(measure: Sequence[float | None]) -> str:

@@ -38,7 +38,6 @@ function translate() {
   const chinese = state.language === "zh";
   document.documentElement.lang = chinese ? "zh-CN" : "en";
   for (const element of document.querySelectorAll("[data-text]")) element.textContent = say(element.dataset.text);
-  for (const element of document.querySelectorAll("[data-name]")) element.textContent = say("titles")[element.dataset.name] ?? element.dataset.name;
   for (const element of document.querySelectorAll("[data-label]")) element.setAttribute("aria-label", say(element.dataset.label));
   set(byId("language"), { text: say("other"), lang: chinese ? "en" : "zh", "aria-label": `${say("other")}: ${say("toOther")}` });
   dress();

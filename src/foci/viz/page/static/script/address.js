@@ -45,7 +45,7 @@ function fromAddress() {
   found.attention = trace.attentions.find((each) => each.name === fields.get("attention")) ?? found.attention;
   const { attention } = found;
   const last = headOf(attention, attention.matrices.length - 1);
-  found.head = whole(fields.get("head"), 0, last) ?? (attention.heads > 1 ? -1 : 0);
+  if (fields.has("head") || attention !== defaults.attention) found.head = whole(fields.get("head"), 0, last) ?? (attention.heads > 1 ? -1 : 0);
   const together = (fields.get("together") ?? "").split(" ").map((text) => whole(text, 0, last));
   found.together = [...new Set(together)].filter((head) => head !== null).slice(0, TOGETHER);
   found.target = whole(fields.get("target"), 0, attention.rows - 1);

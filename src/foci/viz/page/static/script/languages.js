@@ -15,6 +15,14 @@ const LANGUAGES = {
       rollout: "rollout", gradient: "attention × gradient", weight: "as applied", chefer: "relevance (Chefer)",
       norms: "norm of weighted values", value_zeroing: "value zeroing",
     },
+    back: (shown) => `Back to what was open first: ${shown}`,
+    whyOpen: {
+      most: (n, nats) => `Open first: of ${n} heads, what this one reads depends most on who reads (${nats} nats).`,
+      position: (n, nats) => `Open first: of ${n} heads, what this one reads depends most on who reads (${nats} nats); all of them read by position.`,
+      tie: (n) => `Of ${n} heads several say the same, so their mean is open.`,
+      nothing: (n) => `In none of ${n} heads does what is read depend on who reads, so the mean is open.`,
+      "one row": () => "One position alone reads, so heads cannot be compared by who reads: the last layer is open.",
+    },
     whatHeadsDo: "What the heads do", noRole: "no clear role", noRoles: "No head has a clear role.",
     roles: {
       previous: "previous token", duplicate: "same token elsewhere", induction: "what followed last time", positional: "fixed distance",
@@ -75,6 +83,14 @@ const LANGUAGES = {
     extras: {
       rollout: "注意力展开（rollout）", gradient: "注意力 × 梯度", weight: "实际系数", chefer: "相关性（Chefer）",
       norms: "加权值向量的范数", value_zeroing: "值置零",
+    },
+    back: (shown) => `返回首先显示的：${shown}`,
+    whyOpen: {
+      most: (n, nats) => `首先显示此头：在 ${n} 个头中，它读什么最取决于谁在读（互信息 ${nats} 奈特）。`,
+      position: (n, nats) => `首先显示此头：在 ${n} 个头中，它读什么最取决于谁在读（互信息 ${nats} 奈特）；所有头都按位置读取。`,
+      tie: (n) => `${n} 个头中有几个表现相同，因此首先显示平均值。`,
+      nothing: (n) => `${n} 个头读什么都几乎与谁在读无关，因此首先显示平均值。`,
+      "one row": () => "只有一个位置在读，无法据此比较各头，因此首先显示最后一层。",
     },
     whatHeadsDo: "各头的作用", noRole: "作用不明显", noRoles: "没有哪个头有明显的作用。",
     roles: {

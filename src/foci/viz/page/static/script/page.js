@@ -103,6 +103,7 @@ function showControls() {
   const head = matrixName() && ` · ${matrixName()}`;
   const hidden = hiddenShare() === null ? "" : ` · ${say("hiddenShare", percent(hiddenShare()))}`;
   byId("attention-name").textContent = `${named(attention.name)}${head} · ${attention.rows} × ${attention.columns}${hidden}`;
+  showWhyOpen();
   for (const tab of byId("views").children) {
     const chosen = tab.dataset.view === state.view;
     tab.hidden = !VIEWS[tab.dataset.view].fits();
@@ -126,7 +127,9 @@ function showThreshold() {
   byId("threshold").setAttribute("aria-valuetext", text);
 }
 
-function nameFiles() {
+/** Name what is written once: the buttons that save, and the names that foci gave in the tables above the views. */
+function nameParts() {
+  for (const element of document.querySelectorAll("[data-name]")) element.textContent = named(element.dataset.name);
   for (const button of byId("files").querySelectorAll("button")) button.setAttribute("aria-label", say("saveAs", button.dataset.kind.toUpperCase()));
 }
 
@@ -191,7 +194,7 @@ function wirePositions() {
 
 function wirePage() {
   const translated = () => {
-    nameFiles();
+    nameParts();
     if (matrix) build();
     else sayEmpty();
   };
@@ -216,21 +219,29 @@ function sayEmpty() {
   byId("view").replaceChildren(make("p", { class: "notice", text: say("empty") }));
 }
 
-/** What a page opens with, as Trace.cross_attentions has it: between two sides says most; of several layers, the last. */
+/** What a page opens with: the attention and head that say most, which Python has found; of two traces, what both have. */
 function opening() {
-  const across = trace.attentions.filter((attention) => attention.source !== attention.target);
-  if (across.length) state.attention = across.reduce((best, each) => ((each.layer ?? -1) > (best.layer ?? -1) ? each : best));
-  if (trace.pairs.length) state.attention = byName(pairOf(state.attention)?.[0] ?? trace.pairs[0][0]);
+  const { attention: name, head = null, target = 0, source = null } = trace.opening ?? {};
+  if (name) state.attention = byName(name);
+  else if (trace.pairs.length) state.attention = byName(trace.pairs[0][0]);
   const { attention } = state;
   const kinds = [axisOf("target").kind, axisOf("source").kind];
   if (trace.pairs.length) state.view = "compare";
   else if (kinds.some((kind) => kind === "slots" || kind === "tags")) state.view = "heat";
   const drawn = ["regions", "frames", "channels"].some((kind) => kinds.includes(kind));
   if (attention.columns > 64) Object.assign(state, { scale: "row", root: !drawn });
-  state.head = attention.heads > 1 ? -1 : 0;
-  if (!trace.opening) return;
-  const { attention: name, head, target = 0, source = null } = trace.opening;
-  Object.assign(state, { attention: byName(name), head, target, source, pinned: source !== null });
+  Object.assign(state, { head: head ?? (attention.heads > 1 ? -1 : 0), target, source, pinned: source !== null });
+}
+
+/** Why the page has opened with what it shows; from all else a way back. */
+function showWhyOpen() {
+  const { attention: name, head, why } = trace.opening ?? {};
+  if (!why) return;
+  const [reason, nats, among] = why;
+  const attention = byName(name);
+  const here = attention === state.attention && head === state.head;
+  const back = make("button", { type: "button", class: "link", text: say("back", [named(name), headName(attention, head)].join(" · ")), onclick: () => choose(attention, head) });
+  byId("why-open").replaceChildren(here ? say("whyOpen")[reason](among, number(nats)) : back);
 }
 
 async function start() {
@@ -239,7 +250,7 @@ async function start() {
   wirePositions();
   wirePage();
   translate();
-  nameFiles();
+  nameParts();
   if (!state.attention) return sayEmpty();
   if (typeof DecompressionStream === "undefined") {
     byId("view").replaceChildren(make("p", { class: "notice", text: say("badPage") }));

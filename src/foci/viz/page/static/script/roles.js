@@ -22,12 +22,14 @@ function roleSquare(attention, head) {
   );
 }
 
-/** Draw the map again, where the focus stays. */
+/** Draw the map again: the focus stays, and the head that is shown can be seen. */
 function showRoles() {
   const place = byId("of-heads");
   const focused = [...place.querySelectorAll("button")].indexOf(document.activeElement);
   place.replaceChildren(...[rolesSection()].filter((section) => section));
-  place.querySelectorAll("button")[focused]?.focus();
+  const [map, chosen] = [place.querySelector(".roles"), place.querySelector('[aria-pressed="true"]')];
+  if (chosen) map.scrollTop = chosen.offsetTop - map.offsetTop - (map.clientHeight - chosen.offsetHeight) / 2;
+  place.querySelectorAll("button")[focused]?.focus({ preventScroll: true });
 }
 
 /** The map, and below it what its letters mean; null where there is one head alone. */
