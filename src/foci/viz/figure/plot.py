@@ -33,6 +33,7 @@ def plot(
         trace: what to draw.
         path: where the picture goes; the file appears whole or not at all.
         view: "heatmap" (name, head), "heads" (name: small maps of layers × heads), "image" (name, head, words),
+            "boxes" (name, head, words: objects in an image, and where their queries looked),
             "spectrogram" (name, head), "document" (name, head, row, sentences), "memory" (slots over steps, each
             attention and head a panel), "marginals" (name: tags of words), "tags" (name: words with their labels),
             "copied" (a summary and what of its text was copied), "bars" (name: weights of channels) or "reading" (a

@@ -38,6 +38,7 @@ from foci.viz.head_answers import is_of_heads
 from foci.viz.head_roles import head_roles
 from foci.viz.labels import shown
 from foci.viz.page.offline import is_static, offline_page
+from foci.viz.regions import reduced
 from foci.viz.regrouped import sinks_of
 from foci.viz.relevance import NEEDS, maps_of, rollouts
 from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
@@ -210,7 +211,7 @@ def _describe_axis(axis: Axis, key: str, blocks: list[str]) -> dict[str, Any]:
         "special": axis.special_tokens,
     }
     if axis.image is not None:
-        image = _smaller(axis.image)
+        image = reduced(axis.image, _PICTURE)
         described["image"] = {"height": image.shape[0], "width": image.shape[1], "block": _pack(blocks, image)}
     if axis.parts is not None:
         described["parts"] = [
@@ -228,17 +229,6 @@ def _describe_words(axis: Axis) -> list[tuple[str, int]] | None:
     """Return the words of an axis with how many positions they have; None where each position is one."""
     words = axis.joined_words
     return [(shown(word.label), word.pieces) for word in words] if len(words) < len(axis) else None
-
-
-def _smaller(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The image with at most `_PICTURE` pixels a side, each the mean of those it stands for."""
-    factor = -(-max(image.shape[:2]) // _PICTURE)
-    if factor <= 1:
-        return image
-    height, width = (size // factor for size in image.shape[:2])
-    tiles = image[: height * factor, : width * factor].reshape(height, factor, width, factor, 3)
-    mean: NDArray[np.uint8] = np.rint(tiles.mean(axis=(1, 3))).astype(np.uint8)
-    return mean
 
 
 def _describe_attention(

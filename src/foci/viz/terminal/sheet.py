@@ -191,7 +191,7 @@ class Sheet:
             for label, weights, zeros in zip(self.rows, self.weights, zeros_on_purpose(self.weights)):
                 line = _padded(label, margin)
                 for number, size in shown_order:
-                    line += self._gap() + self._cell(float(weights[number]), highest, size, zero=bool(zeros[number]))
+                    line += self._gap() + self.cell(float(weights[number]), highest, size, zero=bool(zeros[number]))
                 lines.append(line.rstrip())
         return lines
 
@@ -212,7 +212,7 @@ class Sheet:
         lines = [f"{' ' * margin} {ruler}"]
         for label, weights, zeros in zip(self.rows, pooled, zeros_on_purpose(pooled)):
             cells = "".join(
-                self._cell(float(weight), float(pooled.max()), 1, zero=bool(zero))
+                self.cell(float(weight), float(pooled.max()), 1, zero=bool(zero))
                 for weight, zero in zip(weights, zeros)
             )
             lines.append(f"{_padded(label, margin)} {cells}".rstrip())
@@ -220,7 +220,8 @@ class Sheet:
             lines.append(f"(each column: {together} {self.source.kind})")
         return lines
 
-    def _cell(self, weight: float, highest: float, size: int, *, zero: bool) -> str:
+    def cell(self, weight: float, highest: float, size: int, *, zero: bool = False) -> str:
+        """Return a cell of this many columns for a weight, hatched where it is exactly 0."""
         if self.screen.colors:
             return self._hatched(size) if zero else self._painted(" " * size, weight / highest if highest > 0 else 0.0)
         if weight <= _FAINT * highest:

@@ -28,6 +28,7 @@ VIEWS = {
     "copied": ("figure", "terminal", "page"),
     "reading": ("figure", "terminal", "page"),
     "tags": ("figure", "terminal", "page"),
+    "boxes": ("figure", "terminal"),
     "image": ("figure", "terminal"),
     "spectrogram": ("figure", "page"),
     "without_heads": ("page",),

@@ -24,6 +24,7 @@ from foci.viz.pictured import of_picture
 from foci.viz.regions import smooth
 from foci.viz.selection import Selection
 from foci.viz.terminal.sheet import sheet_of, with_notes
+from foci.viz.terminal.tiles import beside, coarser
 from foci.viz.trace import Trace
 
 _TILE = 1.7
@@ -42,7 +43,6 @@ _LABEL = 24
 """Columns that a label may take above a narrower image."""
 _VEIL = 0.2
 """How bright a pixel is that nothing looked at."""
-_GAP = 2
 
 
 def fits(selection: Selection) -> bool:
@@ -126,18 +126,11 @@ def terminal(selection: Selection) -> list[str]:
         highest = float(row.max())
         shares = (row / highest if highest > 0 else row).reshape(source.grid)
         room = min(columns, _WIDEST)
-        picture = _painted(shares, source, room, colors) if colors else _blocks(_coarser(shares, room // 2), block)
+        picture = _painted(shares, source, room, colors) if colors else _blocks(coarser(shares, room // 2), block)
         size = picture[0][1]
         called = cut(shown(label), max(size, min(_LABEL, columns)))
         tiles.append((called, picture, max(size, width(called))))
-    return with_notes(selection, _beside(tiles, columns))
-
-
-def _coarser(shares: NDArray[np.float32], most: int) -> NDArray[Any]:
-    """The map with at most ``most`` regions across."""
-    factor = -(-shares.shape[1] // max(most, 1))
-    down, across = (-(-side // factor) for side in shares.shape)
-    return shares if factor == 1 else smooth(shares, down, across)
+    return with_notes(selection, beside(tiles, columns))
 
 
 def _blocks(shares: NDArray[Any], block: Callable[[float], str]) -> list[tuple[str, int]]:
@@ -161,26 +154,4 @@ def _painted(shares: NDArray[np.float32], source: Axis, room: int, colors: int) 
     for upper, lower in zip(shaded[::2], shaded[1::2]):
         cells = [f"\x1b[38;{code(above, colors)};48;{code(below, colors)}m▀" for above, below in zip(upper, lower)]
         lines.append(("".join(cells) + "\x1b[0m", room))
-    return lines
-
-
-def _beside(tiles: Sequence[tuple[str, list[tuple[str, int]], int]], columns: int) -> list[str]:
-    lines: list[str] = []
-    start = 0
-    while start < len(tiles):
-        used = tiles[start][2]
-        end = start + 1
-        while end < len(tiles) and used + _GAP + tiles[end][2] <= columns:
-            used += _GAP + tiles[end][2]
-            end += 1
-        some = tiles[start:end]
-        heads = [label + " " * (size - width(label)) for label, _, size in some]
-        lines += ["", (" " * _GAP).join(heads).rstrip()] if lines else [(" " * _GAP).join(heads).rstrip()]
-        for row in range(max(len(picture) for _, picture, _ in some)):
-            pieces = [
-                picture[row][0] + " " * (size - picture[row][1]) if row < len(picture) else " " * size
-                for _, picture, size in some
-            ]
-            lines.append((" " * _GAP).join(pieces).rstrip())
-        start = end
     return lines
