@@ -1,4 +1,4 @@
-"""Rotary positions against RoFormer's equation in loops and the initial rates of transformers."""
+"""Rotary positions against RoFormer's equation in loops and the initial rates of transformers; codes of places."""
 
 import math
 
@@ -10,7 +10,7 @@ from transformers.models.glm.modeling_glm import apply_rotary_pos_emb as interle
 from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb as halves
 
 from foci.errors import ConfigError
-from foci.functional.positions import rotary
+from foci.functional.positions import place_code, rotary
 from foci.functional.rotary_options import Rotary
 
 BASE, HEAD = 500.0, 14
@@ -98,3 +98,10 @@ def test_options_without_an_effect_are_refused(options, words):
 def test_more_turned_features_than_a_head_has():
     with pytest.raises(ConfigError, match="rotated_dim is 16, expected at most the 14"):
         rotary(torch.zeros(1, 1, HEAD), how=Rotary(rotated_dim=16))
+
+
+def test_the_code_of_a_place_is_sine_and_cosine_of_each_number():
+    place, dim = [0.3, 0.85], 20
+    periods = [2 ** (-1 + 5 * k / 4) for k in range(5)]
+    expected = [f(2 * math.pi * n * period) for n in place for f in (math.sin, math.cos) for period in periods]
+    torch.testing.assert_close(place_code(torch.tensor(place), dim), torch.tensor(expected), atol=1e-5, rtol=0)

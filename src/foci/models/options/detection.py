@@ -10,6 +10,7 @@ from foci.options import Options
 
 _FEWEST_STAGES = 2
 _MOST_STAGES = 8
+_EFFICIENT_LEVELS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,28 @@ class SmallMapOptions(Options):
             raise ConfigError(
                 f"{owner}: num_levels is {self.num_levels}, expected at most the {len(self.stages)} stages."
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EfficientNetMapOptions(Options):
+    """A map by EfficientNet-lite0 with ImageNet's weights."""
+
+    kind: Literal["efficientnet"] = "efficientnet"
+    """EfficientNet-lite0 with ImageNet's weights."""
+    tuned: bool = False
+    """Train it with the rest; otherwise its weights stay as they are."""
+    num_levels: int = 2
+    """Levels of the map, up to 3: strides 16 and 32, with 3 also 8."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_levels > _EFFICIENT_LEVELS:
+            raise ConfigError(
+                f"{type(self).__name__}: num_levels is {self.num_levels}, expected at most {_EFFICIENT_LEVELS}."
+            )
+
+
+MapOptions = SmallMapOptions | EfficientNetMapOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +156,7 @@ class DetectorOptions(Options):
     """Object queries: the largest number of objects that are found in an image."""
     dropout: float = 0.0
     """Dropout of every sublayer's output."""
-    encoder: SmallMapOptions = field(default_factory=SmallMapOptions)
+    encoder: MapOptions = field(default_factory=SmallMapOptions)
     """The network that turns an image into a map."""
     attention: PlainAttentionOptions | ConditionalAttentionOptions | DeformableAttentionOptions = field(
         default_factory=DeformableAttentionOptions
