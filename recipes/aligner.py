@@ -8,20 +8,25 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
 import foci
-from foci.data import Pair, Sequences, TokenBatches, Tokenizer, open_corpus
-from foci.data.batching import PaddedExamples
-from foci.data.copy_ids import SourceRow
+from foci.data import Pair, open_corpus
 from foci.data.pairs import read_pairs
 from foci.metrics.alignments import agreement, symmetrize, transposed
-from foci.metrics.attention import Links, links
 from foci.models.word_aligner import WordAligner
-from foci.tasks.translate.aligning import join_words, token_pair
+from foci.tasks.translate.word_links import (
+    HIDDEN_DIM,
+    Batches,
+    Direction,
+    aligner_batches,
+    read_links,
+    word_nats,
+    word_tokenizers,
+)
 from foci.training.objective import Loss
 from recipes import data, report
 from recipes.alignments import JOINED, WAYS, rates, read_test
@@ -31,9 +36,6 @@ NAMES = {"WordAligner, each direction alone": False, "WordAligner, words of both
 """The rows, and whether each direction is read with the words' probabilities of the other one."""
 LOOKED_AT = 5
 """While the model was made, every fifth gold sentence was looked at; the others are measured apart as well."""
-THRESHOLD = 0.5
-"""A link is more likely than not."""
-SIZES = {"words": 8000, "hidden_dim": 64, "batch_tokens": 1500, "max_length": 40}
 OPTIONS = {
     "max_steps": 800,
     "learning_rate": 1e-2,
@@ -44,20 +46,19 @@ OPTIONS = {
 }
 
 
-Trained = tuple[WordAligner, tuple[Tokenizer, Tokenizer], float | None]
-"""A model, its tokenizers, and the processor time of its training; None of one that was resumed."""
+Trained = tuple[Direction, float | None]
+"""A direction, and the processor time of its training; None of one that was resumed."""
 
 
 class Likelihood:
     """Minus the log-likelihood of the targets' words."""
 
-    def __init__(self, held_out: TokenBatches[tuple[torch.Tensor, ...]]) -> None:
+    def __init__(self, held_out: Batches) -> None:
         self.held_out = held_out
 
     def loss(self, model: torch.nn.Module, batch: tuple[torch.Tensor, ...]) -> Loss:
         """Return the nats of a batch."""
-        source, target = batch
-        return Loss(-model(source, source > 0, target, target > 0).sum(), int((target > 0).sum()))
+        return Loss(word_nats(model, batch), int((batch[1] > 0).sum()))
 
     def validate(self, model: torch.nn.Module) -> Mapping[str, float]:
         """Return the nats per word of the held-out pairs, words among those of their batch."""
@@ -66,15 +67,13 @@ class Likelihood:
 
 
 def train(out: Path, way: str, seed: int) -> Trained:
-    """Train or resume one direction; return the model, its tokenizers and the processor time."""
+    """Train or resume one direction; return it and the processor time."""
     pairs = {
         part: read_pairs(open_corpus(out / f"hansards.{way}.{part}.tsv", columns=(0, 1))) for part in ("train", "valid")
     }
-    source, target = (
-        Tokenizer.train([pair[side] for pair in pairs["train"]], "words", SIZES["words"]) for side in (0, 1)
-    )
-    batches = {part: _batches(some, (source, target), seed) for part, some in pairs.items()}
-    arguments = {"source_vocabulary": len(source), "target_vocabulary": len(target), "hidden_dim": SIZES["hidden_dim"]}
+    source, target = tokenizers = word_tokenizers(pairs["train"])
+    batches = {part: aligner_batches(some, tokenizers, seed) for part, some in pairs.items()}
+    arguments = {"source_vocabulary": len(source), "target_vocabulary": len(target), "hidden_dim": HIDDEN_DIM}
     torch.manual_seed(seed)
     folder, began = out / f"hansards-aligner-{way}-{seed}", time.process_time()
     resume = (folder / "config.json").exists()
@@ -88,36 +87,7 @@ def train(out: Path, way: str, seed: int) -> Trained:
         resume=resume,
     )
     spent = None if resume else time.process_time() - began
-    return foci.load(folder, model=WordAligner, checkpoint="last"), (source, target), spent
-
-
-def _batches(
-    pairs: Sequence[Pair], tokenizers: tuple[Tokenizer, Tokenizer], seed: int
-) -> TokenBatches[tuple[torch.Tensor, ...]]:
-    sides = [list(tokenizer.encode_many(pair[side] for pair in pairs)) for side, tokenizer in enumerate(tokenizers)]
-    kept = [rows for rows in zip(*sides) if min(map(len, rows)) > 0 and max(map(len, rows)) <= SIZES["max_length"]]
-    columns = {
-        name: Sequences((rows[side] for rows in kept), len(tokenizer))
-        for side, (name, tokenizer) in enumerate(zip(("source", "target"), tokenizers))
-    }
-    return TokenBatches(PaddedExamples(columns), max_tokens=SIZES["batch_tokens"], seed=seed)
-
-
-def read_links(
-    trained: Mapping[str, Trained], way: str, pairs: Sequence[Pair], reverse: WordAligner | None
-) -> list[Links]:
-    """Return the links of each pair whose weight is above the threshold, English first."""
-    model, tokenizers, _ = trained[way]
-    found = []
-    for sides in pairs:
-        source, target = sides if way == "en-fr" else reversed(sides)
-        row = SourceRow(tokenizers[0].encode(source).ids, [], [])
-        pair = token_pair(row, source, target, tokenizers)
-        read, produced = torch.tensor([row.ids]), torch.tensor([pair.target])
-        weights = model.align(read, read > 0, produced, produced > 0, reverse).dense()[0]
-        one = links(join_words(weights.double().numpy(), pair), threshold=THRESHOLD)
-        found.append(one if way == "en-fr" else transposed(one))
-    return found
+    return Direction(foci.load(folder, model=WordAligner, checkpoint="last"), tokenizers), spent
 
 
 def main() -> None:
@@ -130,24 +100,26 @@ def main() -> None:
     data.set_variables(options.out)
     data.prepare_hansards(options.out)
     pairs, gold = read_test(options.out)
+    turned = [Pair(pair.target, pair.source) for pair in pairs]
     trained = {way: train(options.out, way, options.seed) for way in WAYS}
-    spent = [seconds for _, _, seconds in trained.values()]
+    spent = [seconds for _, seconds in trained.values()]
     others = [number for number in range(len(gold)) if number % LOOKED_AT]
     for name, together in NAMES.items():
-        both = {
-            way: read_links(trained, way, pairs, trained[back][0] if together else None)
-            for way, back in zip(WAYS, reversed(WAYS))
-        }
-        found = dict(both)
+        both = [
+            read_links(trained[way][0], some, trained[back][0].model if together else None)
+            for way, back, some in zip(WAYS, reversed(WAYS), (pairs, turned))
+        ]
+        both[1] = list(map(transposed, both[1]))
+        found = dict(zip(WAYS, both))
         for method in JOINED:
-            found[method] = [symmetrize(one, other, method) for one, other in zip(*both.values())]
+            found[method] = [symmetrize(one, other, method) for one, other in zip(*both)]
         row = {
             "name": f"{name}, seed {options.seed}" if options.seed else name,
             "seed": options.seed,
             "steps": OPTIONS["max_steps"],
             "whole": True,
             **({} if None in spent else {"cpu_seconds": sum(map(float, filter(None, spent)))}),
-            "agreement": round(agreement(*both.values()), 4),
+            "agreement": round(agreement(*both), 4),
             **{name: rates(some, gold) for name, some in found.items()},
             "others": {
                 name: rates([some[number] for number in others], [gold[number] for number in others])

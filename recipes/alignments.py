@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import foci
@@ -11,12 +12,14 @@ from foci.data import Pair, open_corpus
 from foci.data.pairs import read_pairs
 from foci.errors import ConfigError
 from foci.metrics.alignments import alignment_scores, parse_gold, symmetrize, transposed
-from foci.metrics.attention import Links
+from foci.metrics.attention import Links, format_pharaoh
 from foci.names import Symmetrization
 from foci.tasks.frame.predictor import Predictor
 from foci.tasks.frame.task import Evaluation
 from foci.tasks.translate.aligning import AlignmentReader, Reading, align_both
 from foci.tasks.translate.config import AlignOptions
+from foci.tasks.translate.word_links import own_links
+from recipes import data
 from recipes.recipe import Row
 from recipes.tables import markdown
 
@@ -28,6 +31,23 @@ _BASELINES = [
     ("eflomal 2.0.0", "", "8.8", "8.5", "7.4", ""),
 ]
 """Computed on the same 25,447 pairs (SOURCE.md beside the data): name, then the columns of AER."""
+
+
+LINK_STEPS = 800
+"""Of the aligners of words whose links lead the guided attentions."""
+
+
+def prepare(out: Path) -> None:
+    """Write the pairs of both directions, and the links of their words that guided attentions are led along."""
+    data.prepare_hansards(out)
+    files = {way: out / f"hansards.{way}.links" for way in WAYS}
+    if all(path.exists() for path in files.values()):
+        return
+    pairs = read_pairs(open_corpus(out / "hansards.en-fr.train.tsv", columns=(0, 1)))
+    found = own_links(pairs, steps=LINK_STEPS, longest=30, seed=0, log=print)
+    for way, path in files.items():
+        some = found if way == "en-fr" else list(map(transposed, found))
+        path.write_text(format_pharaoh(some) + "\n", encoding="utf-8")
 
 
 def read_test(folder: Path) -> tuple[list[Pair], list[Links]]:
@@ -111,47 +131,68 @@ def _both(run: Predictor, pairs: Sequence[Pair], gold: Sequence[Links], way: str
 
 
 def alignments_table(rows: list[Row]) -> str:
-    """Return a line for each system: the rates of both directions and of both joined."""
-    systems: dict[str, dict[str, Row]] = {}
-    for row in rows:
-        name, _, way = row["name"].rpartition(", ")
-        systems.setdefault(name if way in WAYS else row["name"], {})[way] = row
-    head = ["system", "steps, each direction", "en-fr", "fr-en", "∩", "grow-diag-final-and",
-            "en-fr, one step later", "en-fr × gradient", "∩ × gradient",
+    """Return a line for each system: the rates of both directions and of both joined, over its seeds."""
+    systems: dict[str, dict[str, list[Row]]] = {}
+    for row in sorted(rows, key=lambda row: row["seed"]):
+        name, _, way = row["name"].removesuffix(f", seed {row['seed']}").rpartition(", ")
+        whole = f"{name}, {way}" if name else way
+        systems.setdefault(name if way in WAYS else whole, {}).setdefault(way, []).append(row)
+    head = ["system", "steps, each direction", "seeds", "BLEU, en-fr and fr-en", "en-fr", "fr-en", "∩",
+            "grow-diag-final-and", "en-fr, one step later", "en-fr × gradient", "∩ × gradient",
             "grow-diag-final-and × gradient", "read, by agreement", "processor minutes"]  # fmt: skip
-    lines = [[name, steps, *cells, *[""] * 6] for name, steps, *cells in _BASELINES]
-    for name, ways in sorted(systems.items(), key=lambda system: system[0].startswith("WordAligner")):
+    lines = [[name, steps, "", "", *cells, *[""] * 6] for name, steps, *cells in _BASELINES]
+    for name, ways in sorted(systems.items(), key=_kind):
         lines.append(_line(name, ways))
-    several = {row["name"]: layers_table(row) for row in rows if len(row.get("readings", {})) > 2}
+    several = {row["name"]: layers_table(row) for row in rows if len(row.get("readings", {})) > 2 and row["seed"] == 0}
     return "\n\n".join(
-        [markdown(head, lines), *(f"Every layer and head of {name}:\n\n{table}" for name, table in several.items())]
+        [
+            markdown(head, lines),
+            *(f"Every layer and head of {name}, seed 0:\n\n{table}" for name, table in several.items()),
+        ]
     )
 
 
-def _line(name: str, ways: dict[str, Row]) -> list[str]:
-    rows = list(ways.values())
-    joined = next((row for row in reversed(rows) if "intersection" in row), {})
-    first = ways.get("en-fr", {})
-    minutes = [f"{row['cpu_seconds'] / 60:.1f}" for row in rows if "cpu_seconds" in row]
-    default = first.get("default", "")
-    cells = [
-        _cell(ways[way]["readings"][ways[way]["default"]]) if way in ways else _cell(joined.get(way)) for way in WAYS
-    ]
+def _kind(system: tuple[str, Any]) -> int:
+    """Return the place of a system: translators, guided ones, aligners."""
+    return 2 if system[0].startswith("WordAligner") else int("guided" in system[0])
+
+
+def _line(name: str, ways: dict[str, list[Row]]) -> list[str]:
+    rows = [row for some in ways.values() for row in some]
+    joined = [row for row in rows if "intersection" in row]
+    both = [row["both_gradient"] for row in joined if row.get("both_gradient")]
+    first, default = ways.get("en-fr", []), rows[0].get("default", "")
+    alone = {
+        way: [row[way] for row in joined] or [row["readings"][row["default"]] for row in ways.get(way, [])]
+        for way in WAYS
+    }
+    chosen = dict.fromkeys(reading for row in joined for reading in row.get("chosen", []))
+    minutes = [[row["cpu_seconds"] / 60 for row in some if "cpu_seconds" in row] for some in ways.values()]
     return [
         name,
         f"{rows[0]['steps']:,}",
-        *(_cell(joined[way]) if way in joined else cell for way, cell in zip(WAYS, cells)),
-        *(_cell(joined.get(method)) for method in JOINED),
-        _cell(first.get("readings", {}).get(f"{default}, one step later")),
-        _cell(first.get("gradient", {}).get(default)),
-        *(_cell(joined.get("both_gradient", {}).get(method)) for method in JOINED),
-        " and ".join(dict.fromkeys(joined.get("chosen", []))) or (f"{default} (default)" if default else ""),
-        " + ".join(minutes),
+        str(len({row["seed"] for row in rows})),
+        " and ".join(_mean([row["bleu"] for row in some]) for some in ways.values() if "bleu" in some[0]),
+        *(_cell(alone[way]) for way in WAYS),
+        *(_cell([row[method] for row in joined]) for method in JOINED),
+        _cell([found for row in first if (found := row.get("readings", {}).get(f"{default}, one step later"))]),
+        _cell([found for row in first if (found := row.get("gradient", {}).get(default))]),
+        *(_cell([row[method] for row in both]) for method in JOINED),
+        " and ".join(chosen) or (f"{default} (default)" if default else ""),
+        " + ".join(f"{fmean(some):.1f}" for some in minutes if some),
     ]
 
 
-def _cell(found: Row | None) -> str:
-    return f"{found['aer']:.1f} ({found['precision']:.0f} / {found['recall']:.0f})" if found else ""
+def _mean(values: Sequence[float]) -> str:
+    """Return the mean of some seeds, and their deviation."""
+    return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def _cell(found: Sequence[Row]) -> str:
+    if not found:
+        return ""
+    precision, recall = (fmean(row[name] for row in found) for name in ("precision", "recall"))
+    return f"{_mean([row['aer'] for row in found])} ({precision:.0f} / {recall:.0f})"
 
 
 def layers_table(row: Row) -> str:
@@ -160,7 +201,9 @@ def layers_table(row: Row) -> str:
     lines = [
         [
             name,
-            *map(_cell, (row["readings"][name], row["readings"][f"{name}, one step later"], row["gradient"].get(name))),
+            _cell([row["readings"][name]]),
+            _cell([row["readings"][f"{name}, one step later"]]),
+            _cell([row["gradient"][name]] if name in row["gradient"] else []),
         ]
         for name in names
     ]

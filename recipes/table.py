@@ -74,6 +74,8 @@ _ALIGNING: dict[str, dict[str, Any]] = {
     },
 }
 """Settings of the models whose attentions are read as word alignments."""
+_GUIDANCE = {"guidance.weight": 1.0}
+_ALIGNING |= {f"{name}, guided": {**_ALIGNING[name], **_GUIDANCE} for name in ("dot", "ConvS2S", "Transformer")}
 _ALIGNED_PARTS = {"path": "train", "valid": "valid"}
 _LENGTHS = {
     "copy": (10, 20, 40, 80, 120),
@@ -193,6 +195,8 @@ def _compared(name: str) -> Variant:
 
 def _aligning(name: str, direction: str) -> Variant:
     data = {f"data.{key}": f"$FOCI_RUNS/hansards.{direction}.{part}.tsv" for key, part in _ALIGNED_PARTS.items()}
+    if "guidance.weight" in _ALIGNING[name]:
+        data["data.links"] = f"$FOCI_RUNS/hansards.{direction}.links"
     return Variant({**_ALIGNING[name], **data}, {"beam_size": 1})
 
 
@@ -258,7 +262,7 @@ RECIPES = {
         "IBM model 1 and eflomal were computed on the same pairs by other programs. Published with 1.1 "
         "million pairs: fast_align 10.5, Mgiza 5.9 (lilt/alignment-scripts), awesome-align 4.1.",
         variants={f"{name}, {way}": _aligning(name, way) for name in _ALIGNING for way in alignments.WAYS},
-        prepare=data.prepare_hansards,
+        prepare=alignments.prepare,
         measure=alignments.measure_alignments,
         table=alignments.alignments_table,
     ),

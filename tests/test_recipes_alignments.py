@@ -69,7 +69,7 @@ def test_attentions_are_measured_in_every_way_and_joined_with_the_second_run(han
         foci.train("translate", settings, out=folder, log=lambda text: None)
         run = foci.load(folder)
         row = alignments.measure_alignments(run, run.evaluate([{"source": "a", "target": "b"}]), None)
-        rows.append({"name": f"small, {way}", "steps": 2, "cpu_seconds": 30.0, **row})
+        rows.append({"name": f"small, {way}", "seed": 0, "steps": 2, "bleu": 7.0, "cpu_seconds": 30.0, **row})
     assert "intersection" not in rows[0]
     assert len(rows[0]["readings"]) == len(rows[0]["gradient"]) == 2 * 3 * 2
     assert rows[0]["default"] == "decoder.0.cross"
@@ -79,17 +79,35 @@ def test_attentions_are_measured_in_every_way_and_joined_with_the_second_run(han
     assert rows[0]["both_gradient"] == {}
     assert rows[1]["both_gradient"]["agreement"] <= 1
     table = alignments.alignments_table(rows)
-    assert "| small | 2 |" in table
+    assert "| small | 2 | 1 | 7.0 and 7.0 |" in table
     assert "0.5 + 0.5" in table
     assert f"{rows[1]['intersection']['aer']:.1f} (" in table
     assert "| decoder.1.cross, head 1 |" in alignments.layers_table(rows[0])
+    other = [{**row, "seed": 1, "intersection": {"aer": row["intersection"]["aer"] + 2.0, "precision": 50, "recall": 0}}
+             for row in rows if "intersection" in row]  # fmt: skip
+    mean = rows[1]["intersection"]["aer"] + 1.0
+    assert f"| {mean:.1f} ± 1.4 (" in alignments.alignments_table([*rows, *other])
+
+
+def test_links_to_lead_attention_along_are_written_once_for_both_directions(hansards, monkeypatch):
+    out, _, alignments, _ = hansards
+    monkeypatch.setattr(alignments, "LINK_STEPS", 60)
+    alignments.prepare(out)
+    there, back = ((out / f"hansards.{way}.links").read_text().splitlines() for way in alignments.WAYS)
+    assert len(there) == len((out / "hansards.en-fr.train.tsv").read_text().splitlines())
+    assert there[0] == "0-0 1-1 2-2"
+    assert [{tuple(link.split("-")[::-1]) for link in line.split()} for line in there] == [
+        {tuple(link.split("-")) for link in line.split()} for line in back
+    ]
+    monkeypatch.setattr(alignments, "own_links", None)
+    alignments.prepare(out)
 
 
 def test_the_aligner_of_words_gives_a_row(hansards, monkeypatch, capsys):
     out, aligner, _, report = hansards
     monkeypatch.setattr("sys.argv", ["aligner", "--out", str(out)])
     monkeypatch.setattr(aligner, "OPTIONS", {**aligner.OPTIONS, "max_steps": 60, "warmup": 5, "eval_every": 60})
-    monkeypatch.setattr(aligner, "SIZES", {**aligner.SIZES, "words": 20, "hidden_dim": 8, "batch_tokens": 100})
+    monkeypatch.setattr(aligner, "HIDDEN_DIM", 8)
     aligner.main()
     rows = report.rows_of("hansards")
     assert [row["name"] for row in rows] == [*aligner.NAMES]

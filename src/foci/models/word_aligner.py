@@ -105,26 +105,43 @@ class WordAligner(nn.Module):
             reverse: an aligner of the other direction. What it gives for the source word, from the target word or from
                 nothing, is multiplied with what this one gives for the target word.
         """
-        rows = zip(source.split(1), source_valid.split(1), target.split(1), target_valid.split(1))
-        return Weights.from_tensor(torch.cat([self._posterior(*row, reverse) for row in rows]))
-
-    def _posterior(
-        self, source: Tensor, source_valid: Tensor, target: Tensor, target_valid: Tensor, reverse: WordAligner | None
-    ) -> Tensor:
-        read, nothing = self._words(source, source_valid, target, target_valid)
+        read, nothing = self._own_words(source, source_valid, target, target_valid)
         if reverse is not None:
-            other, others = reverse._words(target, target_valid, source, source_valid)
+            other, others = reverse._own_words(target, target_valid, source, source_valid)
             read, nothing = read + other.transpose(1, 2), nothing + others.transpose(1, 2)
         both = torch.logaddexp(read, nothing)
-        return crf.marginals(*self._chain(both, source_valid, target_valid)) * (read - both).exp()
+        places = crf.marginals(*self._chain(both, source_valid, target_valid))
+        return Weights.from_tensor(places * (read - both).exp())
+
+    def _own_words(
+        self, source: Tensor, source_valid: Tensor, target: Tensor, target_valid: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return what `_words` does, of words among those of each pair's own target."""
+        source, target = self._checked(source, source_valid, target, target_valid)
+        vectors = torch.cat([self.nothing.expand(len(source), 1, -1), self.embedding(source)], dim=1)
+        scores = vectors @ self.output.weight[target].transpose(1, 2) + self.output.bias[target].unsqueeze(1)
+        again = (target.unsqueeze(2) == target.unsqueeze(1)).tril(-1).any(dim=2)  # a word that occurs twice is one
+        among = scores.masked_fill((again | ~target_valid).unsqueeze(1), _NEVER)
+        words = (scores - among.logsumexp(dim=2, keepdim=True)).transpose(1, 2)  # (B, T, 1 + S)
+        read = words[..., 1:] + F.logsigmoid(-self.unaligned)
+        nothing = words[..., :1] + F.logsigmoid(self.unaligned)
+        return read, nothing.expand_as(read)
+
+    @staticmethod
+    def _checked(source: Tensor, source_valid: Tensor, target: Tensor, target_valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the ids, 0 where there is no word."""
+        check_ids("WordAligner", "source", source, "batch", "source")
+        check_ids("WordAligner", "target", target, len(source), "target")
+        return source.masked_fill(~source_valid, 0), target.masked_fill(~target_valid, 0)
 
     def _words(
         self, source: Tensor, source_valid: Tensor, target: Tensor, target_valid: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the log-probabilities ``(B, T, S)`` of each target word from each source word, and from nothing."""
-        check_ids("WordAligner", "source", source, "batch", "source")
-        check_ids("WordAligner", "target", target, len(source), "target")
-        source, target = source.masked_fill(~source_valid, 0), target.masked_fill(~target_valid, 0)
+        """Return the log-probabilities ``(B, T, S)`` of each target word from each source word, and from nothing.
+
+        They are of words among those of all targets.
+        """
+        source, target = self._checked(source, source_valid, target, target_valid)
         sources, source_numbers = source.unique(return_inverse=True)
         targets, target_numbers = target.unique(return_inverse=True)
         vectors = torch.cat([self.nothing.unsqueeze(0), self.embedding(sources)])

@@ -75,8 +75,8 @@ def _found(read: Callable[[str], str], name: str, kind: Any, may_be_missing: boo
     """Return the value of a field; nothing where earlier versions had no such file, so that its default is taken."""
     try:
         text = read(f"{name}.json")
-    except CheckpointError as error:
-        if may_be_missing and isinstance(error.__cause__, FileNotFoundError):
+    except (CheckpointError, KeyError) as error:  # KeyError: of what another process has sent
+        if may_be_missing and isinstance(error.__cause__ or error, FileNotFoundError | KeyError):
             return []
         raise
     return [_parsed(text, kind, f"{name}.json")]

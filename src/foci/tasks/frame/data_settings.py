@@ -64,6 +64,7 @@ DATA_FLAGS = {
 FOR_FILES = (
     *("valid", "test", "valid_share", "test_share", "columns", "encoding", "target", "valid_target", "test_target"),
     *("references", "tags", "intents", "images", "train_images", "valid_images", "test_images", "more", "labels"),
+    *("links",),  # of words
 )
 """Settings of all tasks that say how files are read and split, so that they have no effect on built-in data."""
 FOR_BUILTIN = ("language", "morse_words")

@@ -14,7 +14,8 @@ Paper: Neural Machine Translation by Jointly Learning to Align and Translate (Ba
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,8 +24,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foci.data import BOS, PAD, Tokenizer
+from foci.data import BOS, PAD, Pair, Tokenizer
 from foci.data.copy_ids import SourceRow
+from foci.data.tokenizer import Encoding
 from foci.errors import ConfigError, unknown_name
 from foci.metrics.alignments import agreement, transposed
 from foci.metrics.attention import Links, links
@@ -32,7 +34,7 @@ from foci.recording import Recording, record
 from foci.tasks.frame.prediction_loop import by_length
 from foci.tasks.frame.seq2seq_task import Seq2SeqTask, padded
 from foci.tasks.frame.task import Progress, Record
-from foci.tasks.translate.config import AlignOptions
+from foci.tasks.translate.config import AlignOptions, GuidanceConfig
 
 if TYPE_CHECKING:
     from foci.tasks.frame.predictor import Predictor
@@ -78,6 +80,25 @@ class TokenPair(NamedTuple):
     sizes: tuple[int, int]
 
 
+def default_attention(names: Iterable[str]) -> str:
+    """Return the attention to the source that is read where none is named: of several that of the layer before last."""
+    known = list(names)
+    return known[max(len(known) - 2, 0)]
+
+
+def guided_reading(guidance: GuidanceConfig, heads: Mapping[str, int]) -> Reading:
+    """Return what guidance leads, given the number of heads of each attention to the source."""
+    name = guidance.attention or default_attention(heads)
+    if name not in heads:
+        raise unknown_name("attention to the source", name, heads)
+    if guidance.head >= heads[name]:
+        raise ConfigError(
+            f"guidance.head is {guidance.head}, but {name!r} has {heads[name]} (zero-based). Name one of them, or "
+            "leave it out."
+        )
+    return Reading(name, guidance.head if heads[name] > 1 else None, guidance.shift)
+
+
 class AlignmentReader:
     """Reads the alignments of a translation run.
 
@@ -109,11 +130,20 @@ class AlignmentReader:
         return [found[number] for number in range(len(records))]
 
     def default(self, weights: Mapping[str, Any]) -> Reading:
-        """Return what is read where it is not chosen: of several attentions the layer before the last, all heads."""
-        names, options = list(weights), self.options
-        reading = Reading(options.attention or names[max(len(names) - 2, 0)], options.head, options.shift)
+        """Return what is read where it is not chosen: what was guided, else the layer before the last, all heads."""
+        return self._guided(weights) or self._named(self.options.attention or default_attention(weights), weights)
+
+    def _named(self, attention: str, weights: Mapping[str, Any]) -> Reading:
+        reading = Reading(attention, self.options.head, self.options.shift)
         self._check(reading, weights)
         return reading
+
+    def _guided(self, weights: Mapping[str, Any]) -> Reading | None:
+        """Return what training has led along links, if the options leave everything open."""
+        options, guidance = self.options, self.task.config.guidance
+        if not guidance.weight or options.attention is not None or options.head is not None or options.shift:
+            return None
+        return guided_reading(guidance, {name: len(one) for name, one in weights.items()})
 
     def every(self, records: Sequence[Record]) -> list[dict[Reading, Links]]:
         """Return the links of every reading that the options leave open, of each pair that can be read.
@@ -131,6 +161,8 @@ class AlignmentReader:
         return [found.get(number, none) for number in range(len(records))]
 
     def _open(self, weights: Mapping[str, Any]) -> list[Reading]:
+        if guided := self._guided(weights):
+            return [guided]
         options, found = self.options, []
         for name in [options.attention] if options.attention else weights:
             count = weights[name].shape[0] if name in weights else 1
@@ -300,15 +332,33 @@ def join_words(weights: _Weights, pair: TokenPair) -> _Weights:
 def token_pair(row: SourceRow, source: str, target: str, tokenizers: tuple[Tokenizer, Tokenizer]) -> TokenPair:
     """Return a sentence pair as tokens, with the words that they belong to: what stands between spaces."""
     read, produced = (tokenizer.encode(text) for tokenizer, text in zip(tokenizers, (source, target)))
-    spans = [[found.span() for found in _WORDS.finditer(text)] for text in (source, target)]
-    owners = (_owners(read.offsets, source, spans[0]), _owners(produced.offsets, target, spans[1]))
-    return TokenPair(row, produced.ids, *owners, (len(spans[0]), len(spans[1])))
+    return _with_words(row, produced.ids, (read, produced), (source, target))
+
+
+def token_pairs(pairs: Sequence[Pair], tokenizers: tuple[Tokenizer, Tokenizer]) -> Iterator[TokenPair]:
+    """Return what `token_pair` does of many sentence pairs, in order."""
+    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+    sides = (tokenizers[0].encodings(sources), tokenizers[1].encodings(targets))
+    for pair, read, produced in zip(pairs, *sides):
+        yield _with_words(SourceRow(read.ids, [], []), produced.ids, (read, produced), pair)
+
+
+def _with_words(row: SourceRow, target: list[int], sides: Sequence[Encoding], texts: Sequence[str]) -> TokenPair:
+    spans = [[found.span() for found in _WORDS.finditer(text)] for text in texts]
+    read, produced = (_owners(side.offsets, text, words) for side, text, words in zip(sides, texts, spans))
+    return TokenPair(row, target, read, produced, (len(spans[0]), len(spans[1])))
+
+
+def count_words(text: str) -> int:
+    """Return how many words a text has."""
+    return len(_WORDS.findall(text))
 
 
 def _owners(offsets: Sequence[tuple[int, int]], text: str, words: Sequence[tuple[int, int]]) -> list[int]:
     """Return the number of the word in which each token begins, white space aside; -1 for white space alone."""
-    found = []
+    begins, found = [first for first, _ in words], []
     for begin, end in offsets:
         begin += len(text[begin:end]) - len(text[begin:end].lstrip())
-        found.append(next((i for i, (first, last) in enumerate(words) if first <= begin < min(last, end)), -1))
+        word = bisect_right(begins, begin) - 1
+        found.append(word if word >= 0 and begin < min(words[word][1], end) else -1)
     return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
 from foci.errors import ConfigError
 from foci.files import FilePath
+from foci.models.options.decoders import ATTENDING
 from foci.names import SCORE_ALIASES, settled
 from foci.settings import merge, settings
 from foci.tasks.frame.config import Promise, TaskConfig
@@ -37,6 +38,9 @@ class DataConfig(HeldOutData):
     """The translations of data.valid, one per line."""
     test_target: FilePath | None = None
     """The translations of data.test, one per line."""
+    links: FilePath | None = None
+    """Links of words for guidance: a line for each pair of the data, such as 0-0 1-2 (Pharaoh's form, source first,
+    words between spaces counted from 0), as `foci align` writes it. Default: foci aligns the training pairs itself."""
     valid_share: Annotated[float, Gt(0), Lt(1)] = 0.02
     """Without data.valid: the share of the pairs that is held out to validate; of more than 2,000, 2,000 are used."""
     test_share: Annotated[float, Ge(0), Lt(1)] = 0.02
@@ -71,6 +75,23 @@ class TokenizerConfig:
 
 
 @settings
+class GuidanceConfig:
+    """The loss that leads an attention to the source along links of words (Chen 2016, Garg 2019)."""
+
+    weight: Annotated[float, Ge(0), Le(1000)] = 0.0
+    """How much it counts beside the loss of the tokens; 0 is none."""
+    attention: str | None = None
+    """The attention to the source by its name, such as decoder.0.cross. Default: the only one, or of several that of
+    the layer before the last."""
+    head: Annotated[int, Ge(0)] = 0
+    """The head, zero-based, of an attention that has several."""
+    shift: bool = False
+    """Lead the step after a token, whose state has read the token, instead of the step that predicts it."""
+    aligner_steps: Annotated[int, Ge(10)] = 800
+    """Without data.links: how many steps foci's own aligners of words are trained, one in each direction."""
+
+
+@settings
 class TranslateConfig(TaskConfig):
     """All settings of a training."""
 
@@ -79,6 +100,8 @@ class TranslateConfig(TaskConfig):
         "target": "data.target",
         "valid-target": "data.valid_target",
         "test-target": "data.test_target",
+        "links": "data.links",
+        "guidance": "guidance.weight",
         "languages": "data.languages",
         "model": "model.kind",
         "preset": "model.preset",
@@ -116,6 +139,7 @@ class TranslateConfig(TaskConfig):
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: Seq2SeqModelConfig = Seq2SeqModelConfig()
+    guidance: GuidanceConfig = GuidanceConfig()
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Share of the target probability that is distributed over all words."""
     training: TrainingOptions = TrainingOptions(
@@ -128,6 +152,28 @@ class TranslateConfig(TaskConfig):
             raise ConfigError(
                 "model.share_embeddings is true, but each side has a vocabulary of its own. Set tokenizer.shared=true."
             )
+        if not self.guidance.weight:
+            return
+        if self.data.stream:
+            raise ConfigError(
+                "guidance.weight is set with data.stream, expected pairs that are held in memory, as their links are. "
+                "Leave one of them out."
+            )
+        variant = getattr(self.model.decoder, "variant", None)
+        if variant in ("sutskever", "cho"):
+            raise ConfigError(
+                f"guidance.weight is {self.guidance.weight}, but the decoder's variant {variant!r} has no attention "
+                f"to lead. Choose one that has ({', '.join(ATTENDING)}), or leave guidance out."
+            )
+
+    def unused(self) -> Iterator[tuple[str, str]]:
+        """Yield what has no effect without guidance."""
+        yield from super().unused()
+        if not self.guidance.weight:
+            names = ("guidance.attention", "guidance.head", "guidance.shift", "guidance.aligner_steps", "data.links")
+            yield from ((name, "guidance.weight") for name in names)
+        elif self.data.links is not None:
+            yield "guidance.aligner_steps", "foci's own links (no data.links)"
 
     @classmethod
     def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:

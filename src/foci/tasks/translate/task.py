@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from foci.data import UNK, Pair, PairExamples, Sequences, StreamBatches, TokenBatches, Tokenizer, open_corpus
 from foci.data.batching import Batch
 from foci.data.copy_ids import CopyExamples, CopyIds, SourceRow
-from foci.data.lines import Fault
+from foci.data.lines import Fault, text_encoding
 from foci.data.pairs import NO_PARTNER, Corpus, check, read_pairs
 from foci.data.splits import pair_key, place_of, text_key
 from foci.errors import ConfigError, DataError
@@ -35,11 +35,21 @@ from foci.tasks.frame.task import (
     Shard,
     Splits,
     Suited,
+    silent,
     token_axes,
 )
 from foci.tasks.translate import config as configs
-from foci.tasks.translate.aligning import AlignmentReader, WordAlignment
+from foci.tasks.translate.aligning import AlignmentReader, WordAlignment, token_pairs
 from foci.tasks.translate.config import LANGUAGES, DataConfig, TranslateConfig, TranslateEvaluateOptions
+from foci.tasks.translate.guidance import (
+    GuidedBatch,
+    GuidedExamples,
+    TrainingLinks,
+    guidance_loss,
+    guided_weights,
+    links_of_file,
+)
+from foci.tasks.translate.word_links import own_links
 from foci.training.objective import Batches, Loss
 
 _VALIDATED = 2000
@@ -59,6 +69,12 @@ class Tokenizers(Assets):
 
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
+    links: TrainingLinks = field(default_factory=TrainingLinks)
+    """Of the words of the training pairs, where attention is guided; else none, and no file."""
+
+    def to_files(self) -> dict[str, str]:
+        """Return the text of each file by its name."""
+        return {name: text for name, text in super().to_files().items() if self.links.links or name != "links.json"}
 
 
 class Translate(Seq2SeqTask):
@@ -210,10 +226,30 @@ class Translate(Seq2SeqTask):
             both = Tokenizer.train(_Side(splits.train, 0, 1), kind, size)
             made = Tokenizers(both, both)
         else:
-            made = Tokenizers(*(Tokenizer.train(_Side(splits.train, column), kind, size) for column in (0, 1)))
+            source, target = (Tokenizer.train(_Side(splits.train, column), kind, size) for column in (0, 1))
+            made = Tokenizers(source, target)
         notes = made.source_tokenizer.note or made.target_tokenizer.note
         log(f"vocabularies of {len(made.source_tokenizer):,} and {len(made.target_tokenizer):,} tokens ({kind}{notes})")
-        return made
+        return replace(made, links=self._links(list(splits.train), log)) if self.config.guidance.weight else made
+
+    def _links(self, pairs: Sequence[Pair], log: Log) -> TrainingLinks:
+        """Return the links of the training pairs: those of a file, or foci's own."""
+        data, guidance = self.config.data, self.config.guidance
+        if data.links is not None:
+            with text_encoding(self.encoding):
+                every = list(map(self.normal_example, self.read_part("train", cast("str", data.path), silent)))
+                found = links_of_file(data.links, every, pairs)
+        else:
+            seed = self.config.training.seed
+            found = own_links(pairs, steps=guidance.aligner_steps, longest=data.max_length, seed=seed, log=log)
+        count, without = sum(len(one.all) for one in found), sum(not one.all for one in found)
+        if not count:
+            raise DataError(
+                f"{data.links or 'guidance'}: no links in {len(pairs):,} pairs to train on, expected some to lead "
+                "attention along. Name a file of links in data.links, or leave guidance out."
+            )
+        log(f"attention is led along {count:,} links of words; {without:,} of {len(pairs):,} pairs have none")
+        return TrainingLinks(found)
 
     def tokenizers(self, assets: Tokenizers) -> tuple[Tokenizer, Tokenizer]:
         """Return those of both sides."""
@@ -244,33 +280,51 @@ class Translate(Seq2SeqTask):
         if data.stream:
             encode = PairEncoder(*self.tokenizers(assets), data.max_length, self.copies)
             return StreamBatches(splits.train, encode, buffer=data.stream_buffer, **options)
-        return TokenBatches(self._examples(splits.train, assets, log), **options)
+        train = list(splits.train)
+        examples, kept = self._fitting(train, assets, log)
+        if not self.config.guidance.weight:
+            return TokenBatches(examples, **options)
+        links = assets.links.links
+        if len(links) != len(train):
+            raise DataError(
+                f"links.json: links of {len(links):,} pairs, but there are {len(train):,} to train on. Resume "
+                "with the same data, or start anew."
+            )
+        pairs = list(token_pairs([train[number] for number in kept], self.tokenizers(assets)))
+        some = [links[number] for number in kept]
+        return TokenBatches(GuidedExamples(examples, pairs, some, shift=self.config.guidance.shift), **options)
 
     def held_out(self, splits: Splits, assets: Tokenizers, log: Log) -> TokenBatches[Batch]:
         """Encode and batch the validation pairs."""
         data, pairs = self.config.data, splits.valid
         if data.valid is None and len(pairs) > _VALIDATED:
             pairs = sorted(pairs, key=lambda pair: place_of(self.key(pair), data.split_seed))[:_VALIDATED]
-        return TokenBatches(self._examples(pairs, assets, log), max_tokens=data.batch_tokens)
+        return TokenBatches(self._fitting(pairs, assets, log)[0], max_tokens=data.batch_tokens)
 
-    def _examples(self, pairs: Iterable[Pair], assets: Tokenizers, log: Log) -> PairExamples:
+    def _fitting(self, pairs: Iterable[Pair], assets: Tokenizers, log: Log) -> tuple[PairExamples, list[int]]:
+        """Return the pairs that are not too long, encoded, and their numbers."""
         longest = self.config.data.max_length
         pairs = list(pairs)
-        examples = PairEncoder(*self.tokenizers(assets), longest, self.copies)(pairs)
-        left = len(examples.source)
+        examples, kept = PairEncoder(*self.tokenizers(assets), longest, self.copies).fitting(pairs)
+        left = len(kept)
         if left == 0:
             raise DataError(f"no sentence pair has at most data.max_length = {longest} tokens on both sides. Raise it.")
         if left < len(pairs):
             log(f"{len(pairs) - left:,} of {len(pairs):,} pairs have a side of more than {longest} tokens: left out")
-        return examples
+        return examples, kept
 
     # ---- loss and metrics
 
-    def loss(self, model: nn.Module, batch: Batch) -> Loss:
-        """Return the label-smoothed cross-entropy, summed over the target tokens."""
+    def loss(self, model: nn.Module, batch: Batch | GuidedBatch) -> Loss:
+        """Return the label-smoothed cross-entropy, summed over the target tokens, and what guides attention."""
         learned = self.learn(model, batch, self.config.label_smoothing)
         known = batch.target_valid[:, 1:]
-        return Loss(learned.loss + _attention_loss(learned, known), known.sum())
+        total = learned.loss + _attention_loss(learned, known)
+        if not isinstance(batch, GuidedBatch):
+            return Loss(total, known.sum())
+        guidance = self.config.guidance
+        away = guidance_loss(guided_weights(guidance, learned.attentions), batch.guide)
+        return Loss(total + guidance.weight * away, known.sum(), {"guidance": away.detach()})
 
     def validate(self, model: nn.Module, held_out: TokenBatches[Batch]) -> dict[str, float]:
         """Return nats per token, without label smoothing, and their exponential."""
@@ -385,18 +439,22 @@ class PairEncoder:
 
     def __call__(self, pairs: Sequence[Pair]) -> PairExamples:
         """Return what is left of these pairs, which may be nothing."""
+        return self.fitting(pairs)[0]
+
+    def fitting(self, pairs: Sequence[Pair]) -> tuple[PairExamples, list[int]]:
+        """Return what is left of these pairs, and their numbers."""
         if self.copies:
             return self._copied(pairs)
         examples = PairExamples.encode(pairs, self.source, self.target)
         if self.longest is None:
-            return examples
-        fits = np.flatnonzero((examples.lengths.max(axis=1) <= self.longest) & (examples.source.lengths > 0))
+            return examples, list(range(len(pairs)))
+        fits = np.flatnonzero((examples.lengths.max(axis=1) <= self.longest) & (examples.source.lengths > 0)).tolist()
         if len(fits) == len(pairs):
-            return examples
+            return examples, fits
         sides = zip((examples.source, examples.target), (self.source, self.target))
-        return PairExamples(*(Sequences((side[int(i)] for i in fits), len(tokenizer)) for side, tokenizer in sides))
+        return PairExamples(*(Sequences((side[i] for i in fits), len(tokenizer)) for side, tokenizer in sides)), fits
 
-    def _copied(self, pairs: Sequence[Pair]) -> CopyExamples:
+    def _copied(self, pairs: Sequence[Pair]) -> tuple[CopyExamples, list[int]]:
         ids = CopyIds(self.source, self.target)
         rows = list(ids.sources(pair.source for pair in pairs))
         targets = list(ids.targets((pair.target for pair in pairs), rows))
@@ -405,7 +463,7 @@ class PairEncoder:
             for row, target in zip(rows, targets)
         ]
         kept = [number for number, fit in enumerate(fits) if fit]
-        return CopyExamples([rows[i] for i in kept], [targets[i] for i in kept], len(self.target))
+        return CopyExamples([rows[i] for i in kept], [targets[i] for i in kept], len(self.target)), kept
 
 
 def _check_data(data: DataConfig) -> None:
