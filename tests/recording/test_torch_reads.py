@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 
-from foci.errors import ConfigError
 from foci.recording import edit
 
 B, H, L, S, D = 2, 3, 5, 7, 12
@@ -118,12 +117,32 @@ def test_flex_attention():
     assert torch.allclose(got, want, atol=1e-6)
 
 
-def test_nested_tensors_are_refused():
-    rows = [torch.randn(2, 3, 4), torch.randn(2, 5, 4)]  # as of two texts
-    nested = torch.nested.nested_tensor([row.transpose(0, 1) for row in rows], layout=torch.jagged).transpose(1, 2)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(("layout", "axes"), [(torch.strided, 3), (torch.strided, 4), (torch.jagged, 4)])
+def test_nested_tensors_are_read_row_by_row(layout, axes):
+    """Each row by itself, as a tensor of its own length; the result is nested as that of torch is."""
+    shape = (2, 4) if axes == 4 else (4,)
+    rows = [torch.randn(length, *shape, dtype=torch.float64) for length in (3, 5)]
+    nested = torch.nested.nested_tensor(rows, layout=layout, requires_grad=layout == torch.jagged)
+    if axes == 4:
+        nested, rows = nested.transpose(1, 2), [row.transpose(0, 1) for row in rows]
+        nested = nested.contiguous() if layout == torch.strided else nested
     model = Dots()
+    want = model(nested, nested, nested)
     with edit(model) as e:
-        e.uniform("")
-        with pytest.raises(ConfigError, match="of nested tensors"):
-            model(nested, nested, nested)
-        model(heads(H, L), heads(H, S), heads(H, S))
+        e.scale("", None, 1.0)
+        again = model(nested, nested, nested)
+    for one, other in zip(again.unbind(), want.unbind(), strict=True):
+        assert torch.equal(one, other)
+    with edit(model) as e:
+        e.block("", 1, [0, 2])
+        e.scale("", None, 2.0)
+        got = model(nested, nested, nested)
+    assert got.layout == want.layout
+    assert layout == torch.strided or (got + want).shape == want.shape  # of the same lengths, as torch sees it
+    for one, row in zip(got.unbind(), rows, strict=True):
+        mask = torch.ones(row.shape[-2], row.shape[-2], dtype=torch.bool)
+        mask[1, [0, 2]] = False
+        assert torch.allclose(one, 2 * F.scaled_dot_product_attention(row, row, row, mask), atol=1e-12)
+    if layout == torch.jagged:
+        assert torch.autograd.grad(got.values().square().sum(), nested)[0].values().abs().sum() > 0

@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from foci.recording.changes import Attended
 from foci.recording.written_out import Softmax
 from foci.tracing import exportable
 from foci.weights import Weights
@@ -108,3 +110,31 @@ def of_bands(module: nn.Module, softmaxes: Sequence[tuple[Softmax, Tensor]], cal
     for softmax, _ in softmaxes:
         softmax.was_read, softmax.is_partly_read = True, False
     return Weights(Bands(weights, columns, whole, window))
+
+
+def attended_in_bands(name: str, weights: Weights, module: Any, call: Mapping[str, Any]) -> Attended:
+    """Return the call of a module that attends in bands, for those who edit it."""
+    window = int(getattr(module, _WINDOW))
+
+    def find_open() -> Tensor:
+        chosen, masked = call["is_index_global_attn"], call["is_index_masked"]
+        places = torch.arange(weights.shape[-1], device=weights.device)
+        near = (places - places.unsqueeze(-1)).abs() <= window
+        exists = ~masked.unsqueeze(1) & ~masked.unsqueeze(2)
+        open: Tensor = exists & (near | chosen.unsqueeze(1) | chosen.unsqueeze(2))
+        return open.unsqueeze(1)
+
+    return Attended(name, weights.shape, weights.device, weights.dense, find_open)
+
+
+def read_bands(call: Attended, module: Any, hidden: Tensor, chosen: Tensor) -> Tensor:
+    """Return what the module reads of ``hidden (B, L, D)`` with edited weights; global queries have other values."""
+    weights = call.weights if call.kept is None else call.weights * call.kept
+    weights = F.dropout(weights, module.dropout, module.training).to(hidden.dtype)
+
+    def read(project: nn.Module) -> Tensor:
+        values: Tensor = project.forward(hidden)  # no call, which would be recorded again
+        output: Tensor = weights @ values.unflatten(-1, (weights.shape[1], -1)).transpose(1, 2)
+        return output.transpose(1, 2).flatten(2)
+
+    return torch.where(chosen.unsqueeze(-1), read(module.value_global), read(module.value))

@@ -48,7 +48,7 @@ from foci import torch_private
 from foci.errors import ConfigError, ShapeError
 from foci.outputs import AttentionOutput, weights_of
 from foci.recording import torch_calls as record_torch
-from foci.recording.bands import has_bands, of_bands
+from foci.recording.bands import attended_in_bands, has_bands, of_bands, read_bands
 from foci.recording.differential import factor_of
 from foci.recording.edits import Edit, Edits
 from foci.recording.missed import Calls
@@ -302,16 +302,19 @@ class _Watcher(TorchFunctionMode):
         self.frames.append(frame)
         self._watch(not frame.fusible)
 
-    def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
-        """Pop the frame of a module that returned, or that raised where there is no output."""
+    def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Any:
+        """Pop the frame of a module that returned, or that raised where there is no output.
+
+        Returns what it is to return, with edits that are of the module as a whole.
+        """
         depths = [depth for depth, frame in enumerate(self.frames) if frame.module is module]
         if not depths:
-            return
+            return output
         frame = self.frames[depths[-1]]
         length = next((outer.length for outer in reversed(self.frames) if outer.length), 0)
         self.unwind(depths[-1])
         if output is None:
-            return
+            return output
         for projections in self._projections():
             projections.saw(module, args, kwargs, output)
         answers = weights_of(output)
@@ -342,19 +345,35 @@ class _Watcher(TorchFunctionMode):
                 lambda: {"": record_torch.of_encoder_layer(self.masks, layer, length, *args, **kwargs)},
             )
         else:
-            self._join(frame, kwargs)
+            output = self._join(frame, args, kwargs, output)
+        return output
 
-    def _join(self, frame: _Frame, call: Mapping[str, Any]) -> None:
+    def _join(self, frame: _Frame, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Any:
         """Take together what a module read in pieces: bands, or the calls of a differential attention."""
-        joined = of_bands(frame.module, frame.softmaxes, call) if frame.softmaxes and not frame.edited else None
-        if joined is not None:
+        bands = of_bands(frame.module, frame.softmaxes, kwargs) if frame.softmaxes else None
+        if bands is not None:
             for tape, entry in frame.seen:
                 tape._drop(entry)
-            self._add(frame.module, lambda: {"": joined})
+            output = self._reread_bands(frame, bands, args, kwargs, output)
         factor = factor_of(frame.module) if frame.seen else None
         if factor is not None:
             for tape in {id(tape): tape for tape, _ in frame.seen}.values():
                 tape._subtracts([entry for other, entry in frame.seen if other is tape], factor)
+        return output
+
+    def _reread_bands(
+        self, frame: _Frame, bands: Weights, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any
+    ) -> Any:
+        """Record the bands of a module and return its output, or those of its edited weights."""
+        name, edits = self._begin([*self.frames, frame]) if self.edits else ("", [])
+        call = attended_in_bands(name, bands, frame.module, kwargs)
+        with self._hide():
+            if edits and changed(call, edits):
+                hidden = args[0] if args else kwargs["hidden_states"]
+                bands = Weights.from_tensor(call.weights)
+                output = read_bands(call, frame.module, hidden, kwargs["is_index_global_attn"]), *output[1:]
+        self._add(frame.module, lambda: {"": bands})
+        return output
 
     def unwind(self, depth: int) -> None:
         """Drop the frames from ``depth`` on: several after a KeyboardInterrupt, when torch did not call the hook."""
@@ -406,9 +425,10 @@ class _Watcher(TorchFunctionMode):
             return found.result()
         elif found is not None:
             frames = [frame for frame in self.frames if frame.number in found.softmax.place]
-            if self.edits and found.softmax.edits is None:
+            is_whole = not has_bands(self.frames[-1].module)  # whose weights are edited when it returns
+            if self.edits and is_whole and found.softmax.edits is None:
                 found.softmax.edits = self._begin(frames)
-            if self.edits and found.softmax.edits[1]:
+            if self.edits and is_whole and found.softmax.edits[1]:
                 output = self._reread(found, output, frames)
             elif found.is_first:
                 self._saw_written_out(found, frames)
@@ -487,11 +507,11 @@ class _Watcher(TorchFunctionMode):
     @contextmanager
     def _hide(self) -> Iterator[None]:
         """Neither record nor edit what the innermost module calls in the block."""
-        self.hidden.append(self.frames[-1])
+        before, self.hidden = self.hidden, [*self.hidden, *self.frames[-1:]]
         try:
             yield
         finally:
-            self.hidden.pop()
+            self.hidden = before
 
     def _saw(
         self,
@@ -632,13 +652,14 @@ def _on_call(module: nn.Module, args: tuple[Any, ...]) -> None:
         watcher.enter(module, args)
 
 
-def _on_return(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
+def _on_return(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Any:
     if torch.compiler.is_compiling():
-        return
+        return None
     watcher = _thread.watcher
     if watcher.sessions:
         kwargs, output = rest if len(rest) == 2 else ({}, None)  # after an exception torch passes no kwargs
-        watcher.leave(module, args, kwargs, output)
+        return watcher.leave(module, args, kwargs, output)
+    return None
 
 
 def _watched(method: Callable[..., Any], *, reading: bool) -> Callable[..., Any]:
@@ -657,7 +678,7 @@ def _watched(method: Callable[..., Any], *, reading: bool) -> Callable[..., Any]
         try:
             output = method(module, *args, **kwargs)
         finally:
-            watcher.leave(module, args, kwargs, output)
+            output = watcher.leave(module, args, kwargs, output)
         return output
 
     watched._is_watched = True  # type: ignore[attr-defined]

@@ -93,7 +93,7 @@ def of_multi_head_module(
     call = multi_head_call(module, *args, **kwargs)
     query, key = call["query"], call["key"]
     if query.is_nested:  # only self-attention can be
-        padded, valid = _pad(query, length)
+        padded, valid = pad_nested(query, length)
         source = _multi_head(masks, padded, padded, call)
         source.mask = valid[:, None, :, None] & valid[:, None, None, :]
         return Weights(source)
@@ -269,13 +269,13 @@ def _multi_head(masks: Copies, query: Tensor, key: Tensor, call: Mapping[str, An
 
 def _of_nested_dot_products(query: Tensor, key: Tensor, scale: float, causal: bool) -> Weights:
     """Return the weights of nested tensors ``(B, …, L, D)`` with an L of its own in each row, padded."""
-    (query, query_valid), (key, key_valid) = _pad(query), _pad(key)
+    (query, query_valid), (key, key_valid) = pad_nested(query), pad_nested(key)
     valid = query_valid.unsqueeze(-1) & key_valid.unsqueeze(-2)
     mask = valid.reshape(valid.shape[0], *(1,) * (query.dim() - 3), *valid.shape[1:])
     return Weights(DotSoftmax(query, key, scale, mask, window=(None, 0) if causal else None, offset=0))
 
 
-def _pad(nested: Tensor, length: int = 0) -> tuple[Tensor, Tensor]:
+def pad_nested(nested: Tensor, length: int = 0) -> tuple[Tensor, Tensor]:
     """Return a nested tensor padded to its longest row, or to ``length``, and which positions ``(B, L)`` are real."""
     rows = nested.unbind()
     counts = torch.tensor([row.shape[-2] for row in rows], device=nested.device)

@@ -11,11 +11,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from foci.errors import ConfigError
-from foci.recording.torch_calls import bind, values_of_multi_head
+from foci.recording.torch_calls import bind, pad_nested, values_of_multi_head
 
 
 def read_dot_products(
@@ -31,7 +31,7 @@ def read_dot_products(
 ) -> Tensor:
     """Return what a call of `scaled_dot_product_attention` reads with these weights."""
     if query.is_nested:
-        raise ConfigError("edit: scaled_dot_product_attention of nested tensors, expected padded ones and a mask.")
+        return _nested_like(query, _read(weights, kept, pad_nested(value)[0], dropout_p))
     return _read(weights, kept, value, dropout_p)
 
 
@@ -73,6 +73,16 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
 def reader_with(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return how to read with other weights instead of calling this function, which attends."""
     return FUNCTIONS.get(function) or functools.partial(read_flex, function)
+
+
+def _nested_like(query: Any, padded: Tensor) -> Tensor:
+    """Return the rows ``(…, L, V)`` as a nested tensor of the lengths L of a query."""
+    rows = [row[..., : one.shape[-2], :] for row, one in zip(padded, query.unbind())]
+    if query.layout != torch.jagged:
+        return torch.nested.as_nested_tensor(rows)
+    joined = torch.cat([row.transpose(0, 1) for row in rows])  # torch reads (B, H, L, K) alone
+    nested: Tensor = torch.nested.nested_tensor_from_jagged(joined, query.offsets()).transpose(1, 2)
+    return nested
 
 
 def _read(weights: Tensor, kept: Tensor | None, value: Tensor, dropout: float) -> Tensor:
