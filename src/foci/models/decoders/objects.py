@@ -32,7 +32,7 @@ from foci.functional.windows import at_least_float32
 from foci.layers.block_options import BlockOptions
 from foci.layers.feed_forward import FeedForward
 from foci.layers.transformer import Sublayer
-from foci.mechanisms.heads import DeformableAttention, MultiHeadAttention
+from foci.mechanisms.heads import ConditionalAttention, DeformableAttention, MultiHeadAttention
 from foci.models.encoders.image_levels import ImageMap
 from foci.models.options.detection import (
     AnchoredOptions,
@@ -78,31 +78,21 @@ class PlainCross(nn.Module):
 
 
 class ConditionalCross(nn.Module):
-    """Attention whose scores are the sum of one of contents and one of places, the latter scaled by the content."""
+    """Attention whose scores are the sum of one of contents and one of the places of box centers and of cells."""
 
     def __init__(self, options: DetectorOptions) -> None:
         super().__init__()
-        dim = options.model_dim
-        self.num_heads = options.num_heads
-        self.attention = _heads(options)
-        self.levels = nn.Parameter(torch.zeros(options.encoder.num_levels, dim))
-        self.scale_layer = FeedForward(dim, dim)
-        self.query_place_layer = nn.Linear(dim, dim)
-        self.key_place_layer = nn.Linear(dim, dim)
+        self.attention = ConditionalAttention(options.model_dim, options.num_heads)
+        self.levels = nn.Parameter(torch.zeros(options.encoder.num_levels, options.model_dim))
 
     def forward(self, queries: Tensor, code: Tensor, boxes: Tensor, image: ImageMap) -> AttentionOutput:
         """Read the map."""
         center = place_code(boxes[..., :2], queries.shape[-1]).to(queries.dtype)
-        places = self._split(self.query_place_layer(center * self.scale_layer(queries)))
-        keys = self._split(self.key_place_layer(image.codes))
-        scores = places @ keys.mT / math.sqrt(places.shape[-1])
-        content = image.values + _by_place(self.levels, image)
-        read: AttentionOutput = self.attention(queries, content, image.values, image.mask, bias=scores)
+        keys = image.values + _by_place(self.levels, image)
+        read: AttentionOutput = self.attention(
+            queries, keys, image.values, image.mask, query_position=center, key_position=image.codes
+        )
         return read
-
-    def _split(self, places: Tensor) -> Tensor:
-        heads: Tensor = places.unflatten(-1, (self.num_heads, -1))
-        return heads.transpose(1, 2)
 
 
 class DeformableCross(nn.Module):
