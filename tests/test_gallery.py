@@ -132,8 +132,10 @@ def test_what_the_captions_say_of_heads_pools_and_pairs(scenes):
     assert (verb[:, 3] > 0.8).all()
     entropies = [foci.Weights.from_tensor(step).entropy().mean() for step in scenes["multi_step"].weights]
     assert entropies[0] > entropies[1] > entropies[2]
-    assert scenes["pool"].texts[1][scenes["pool"].weights[1].argmax()] == "delicious"
-    assert scenes["pool"].weights[1, 5] == 0  # padding
+    judgement, about = scenes["pool"].weights
+    assert scenes["pool"].texts[1][judgement[1].argmax()] == "delicious"
+    assert [scenes["pool"].texts[row][about[row].argmax()] for row in range(3)] == ["evening", "soup", "service"]
+    assert (scenes["pool"].weights[:, 1, 5] == 0).all()  # padding
     assert scenes["hierarchical"].weights[1].sum().item() == pytest.approx(1.0)
     assert scenes["attention_over_attention"].weights[-1].argmax() == 10  # kitchen
     assert at(scenes["word_by_word"], "makes", "plays") > 0.8

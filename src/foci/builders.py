@@ -81,7 +81,7 @@ def build(
 ) -> DeformableAttention: ...
 @overload
 def build(
-    name: Literal["pool"], /, *, value_dim: int, hidden_dim: int | None = None
+    name: Literal["pool"], /, *, value_dim: int, hidden_dim: int | None = None, num_queries: int | None = None
 ) -> AttentionPool: ...
 @overload
 def build(

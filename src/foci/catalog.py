@@ -264,7 +264,13 @@ MECHANISMS: dict[str, Card] = {
         {"model_dim": 6, "num_heads": 2, "num_levels": 1, "num_points": 3, "key_dim": 7},
         "foci.mechanisms.heads.deformable",
     ),
-    "pool": Card(AttentionPool, "pool", {"value_dim": 5, "hidden_dim": 7}, "foci.mechanisms.pool.pool"),
+    "pool": Card(
+        AttentionPool,
+        "pool",
+        {"value_dim": 5, "hidden_dim": 7},
+        "foci.mechanisms.pool.pool",
+        {"several_queries": {"num_queries": 3}},
+    ),
     "hierarchical": Card(
         HierarchicalPool, "pool", {"value_dim": 5, "hidden_dim": 7}, "foci.mechanisms.pool.hierarchical"
     ),

@@ -31,6 +31,7 @@ OTHERS = {
     "num_key_heads": 1,
     "num_levels": 2,
     "num_points": 2,
+    "num_queries": 2,
     "num_read_heads": 1,
     "num_slots": 11,
     "num_write_heads": 1,

@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 from foci import masks
 from foci.errors import ShapeError
 
-POOL, PAIR, MAP, MEMORY = names("pool"), names("pair"), cases("map"), cases("memory")
+POOL, PAIR, MAP, MEMORY = cases("pool"), names("pair"), cases("map"), cases("memory")
 VALID = masks.lengths([4, 0, S], S)
 RIGHT = masks.lengths([R, 5, 0], R)
 
@@ -41,8 +41,8 @@ def test_pool_dead_rows_give_zeros_and_finite_gradients(name):
 def test_pool_weights_are_shares(name):
     weights = make(name)(pool_input(name), VALID).weights.dense()
     assert (weights >= 0).all()
-    alive = VALID if name == "crf" else VALID.any(dim=-1)
-    torch.testing.assert_close(weights.sum(dim=-1), alive.float())
+    alive = VALID if name == "crf" else VALID.any(dim=-1).view(B, *(1,) * (weights.dim() - 2))
+    torch.testing.assert_close(weights.sum(dim=-1), alive.expand(weights.shape[:-1]).float())
 
 
 @pytest.mark.parametrize("name", sorted(set(POOL) - ORDERED))
@@ -50,7 +50,7 @@ def test_pool_permuting_cells_permutes_weights(name):
     module, value, order = make(name), pool_input(name), torch.randperm(S)
     read, shuffled = module(value, VALID), module(value[:, order], VALID[:, order])
     torch.testing.assert_close(read.output, shuffled.output)
-    torch.testing.assert_close(read.weights.dense()[:, order], shuffled.weights.dense())
+    torch.testing.assert_close(read.weights.dense()[..., order], shuffled.weights.dense())
 
 
 @pytest.mark.parametrize("name", POOL)
@@ -60,7 +60,9 @@ def test_pool_alone_equals_padded(name):
     for b, length in enumerate(VALID.sum(-1).tolist()):
         alone = module(value[b : b + 1, :length])
         torch.testing.assert_close(batched.output[b : b + 1], alone.output)
-        torch.testing.assert_close(batched.weights.dense()[b : b + 1, :length], alone.weights.dense())
+        weights = batched.weights.dense()[b : b + 1]
+        weights = weights[:, :length] if name == "crf" else weights[..., :length]
+        torch.testing.assert_close(weights, alone.weights.dense())
 
 
 @pytest.mark.parametrize("name", POOL)

@@ -9,7 +9,7 @@ from foci import masks
 from foci.functional.attend import NORMALIZERS
 from foci.functional.scores import dot
 
-ATTEND, POOL, PAIR = cases("attend"), names("pool"), names("pair")
+ATTEND, POOL, PAIR = cases("attend"), cases("pool"), names("pair")
 LENGTHS = [4, 0, S]
 VALID = masks.lengths(LENGTHS, S)
 PADDING = {

@@ -7,8 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+import foci
 from foci import masks
 from foci.errors import ConfigError, ShapeError
+from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.pool import AttentionPool, HierarchicalPool, HierarchicalWeights
 
 B, N, T, D, A, D2 = 3, 5, 7, 2, 11, 13
@@ -64,6 +66,47 @@ def test_pool_is_the_paper() -> None:
         expected, expected_weights = pool_by_loops(value[b].tolist(), pool)
         torch.testing.assert_close(output[b], torch.tensor(expected, dtype=torch.float64))
         torch.testing.assert_close(weights.dense()[b], torch.tensor(expected_weights, dtype=torch.float64))
+
+
+def test_each_query_is_a_pool_of_its_own() -> None:
+    """Lin 2017, eqs. 6-7: row by row Yang's equations with another learned vector."""
+    pool = AttentionPool(D, A, num_queries=4).double()
+    value = torch.randn(B, T, D, dtype=torch.float64)
+    lengths = [T, 2, 0]
+    output, weights, _ = pool(value, masks.lengths(lengths, T))
+    assert output.shape == (B, 4, D)
+    assert weights.shape == (B, 4, T)
+    alone = AttentionPool(D, A).double()
+    for query in range(4):
+        alone.load_state_dict({**pool.state_dict(), "context": pool.context[query]})
+        for b, length in enumerate(lengths[:2]):
+            expected, expected_weights = pool_by_loops(value[b, :length].tolist(), alone)
+            torch.testing.assert_close(output[b, query], torch.tensor(expected, dtype=torch.float64))
+            expected_weights += [0.0] * (T - length)
+            torch.testing.assert_close(weights.dense()[b, query], torch.tensor(expected_weights, dtype=torch.float64))
+    assert (output[2] == 0).all()
+
+
+def test_a_learned_query_of_one_head_is_a_pool_without_the_tanh() -> None:
+    """As the module's docstring says of the seeds of the Set Transformer: their projection is the learned vector."""
+    seeds, value = torch.randn(1, 4, 6, dtype=torch.float64), torch.randn(B, T, D, dtype=torch.float64)
+    head = MultiHeadAttention(6, 1, key_dim=D).double()
+    nn.init.normal_(head.key_layer.bias)  # changes all scores of a query alike
+    vectors = head.query_layer(seeds[0]) @ head.key_layer.weight / math.sqrt(6)
+    pooled = (vectors @ value.mT).softmax(dim=-1)
+    torch.testing.assert_close(head(seeds, value).weights.dense()[:, 0], pooled)
+
+
+def test_edits_reach_the_weights_of_every_query() -> None:
+    pool, value = AttentionPool(D, A, num_queries=4), torch.randn(B, T, D)
+    with foci.record(pool) as tape:
+        read = pool(value)
+    assert torch.equal(tape["."].dense(), read.weights.dense())
+    with foci.edit(pool) as edits:
+        edits.block(".", keys=range(2, T))
+        closed = pool(value)
+    torch.testing.assert_close(closed.output, pool(value[:, :2]).output)
+    assert (closed.weights.dense()[..., 2:] == 0).all()
 
 
 def test_pool_hidden_size_defaults_to_the_value_size() -> None:

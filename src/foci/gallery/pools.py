@@ -11,6 +11,7 @@ from foci import masks
 from foci.gallery.scene import Scene, build, set_parameter
 from foci.mechanisms.structured import constraints
 
+ABOUT = ["evening", "soup", "service"]
 REVIEW = [
     ["we", "came", "on", "a", "friday", "evening"],
     ["the", "soup", "was", "simply", "delicious"],
@@ -20,16 +21,23 @@ FEELING = {"simply": 0.5, "delicious": 1.0, "awfully": 0.8, "slow": 0.9, "evenin
 
 
 def pool() -> Scene:
-    """Three sentences, each pooled on its own."""
+    """Three sentences, each pooled on its own by two learned vectors."""
     value, valid = _review()
-    attention = build("pool", value_dim=2)
-    _seek_feeling(attention)
+    about = torch.tensor([[float(word in ABOUT) for word in sentence] for sentence in _padded(REVIEW)])
+    attention = build("pool", value_dim=2, num_queries=2)
+    set_parameter(attention.project.weight, torch.eye(2))
+    set_parameter(attention.project.bias, 0.0)
+    set_parameter(attention.context, 4.5 * torch.eye(2))
+    weights = attention(torch.stack([value[0, ..., 0], about], dim=-1), valid[0]).weights
     return Scene(
-        weights=attention(value[0], valid[0]).weights.dense(),
+        weights=weights.dense().transpose(0, 1).detach(),
         rows=["sentence 1", "sentence 2", "sentence 3"],
         texts=_padded(REVIEW),
-        caption="Each row is one sentence of a review, pooled into one vector. The learned vector, here set by hand, "
-        "scores words of judgement highly; without them the weights are nearly uniform. Padding gets exactly 0.",
+        panels=["the first learned vector", "the second learned vector"],
+        across=1,
+        caption="Each row is one sentence of a review, pooled into one vector by each of two learned vectors, set by "
+        "hand. The first scores words of judgement highly; without them its weights are nearly uniform. The "
+        "second, of `num_queries=2`, reads what the sentence is about. Padding gets exactly 0.",
     )
 
 

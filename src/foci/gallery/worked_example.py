@@ -110,7 +110,7 @@ _SHAPES: dict[str, str] = {
     output (B, L, Dk), weights (B, L, S)""",
     "pool": """
     value (B, S, D), mask (B, S)
-    output (B, D), weights (B, S)""",
+    output (B, D), weights (B, S); with num_queries=k: (B, k, D) and (B, k, S)""",
     "hierarchical": """
     value (B, N, T, D) of N sentences of T words, mask (B, N, T)
     output (B, D), weights (B, N·T), weights.words (B, N, T), weights.sentences (B, N)""",
