@@ -74,8 +74,15 @@ _ALIGNING: dict[str, dict[str, Any]] = {
     },
 }
 """Settings of the models whose attentions are read as word alignments."""
-_GUIDANCE = {"guidance.weight": 1.0}
-_ALIGNING |= {f"{name}, guided": {**_ALIGNING[name], **_GUIDANCE} for name in ("dot", "ConvS2S", "Transformer")}
+_GUIDED: dict[str, dict[str, Any]] = {
+    "guided": {"guidance.weight": 1.0},
+    "guided one step later": {"guidance.weight": 1.0, "guidance.shift": True},
+}
+_ALIGNING |= {
+    f"{name}, {how}": {**_ALIGNING[name], **_GUIDED[how]}
+    for name in ("dot", "ConvS2S", "Transformer")
+    for how in _GUIDED
+}
 _ALIGNED_PARTS = {"path": "train", "valid": "valid"}
 _LENGTHS = {
     "copy": (10, 20, 40, 80, 120),

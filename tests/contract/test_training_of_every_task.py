@@ -11,13 +11,14 @@ import signal
 
 import pytest
 import torch
+from halves import in_halves
 from safetensors.torch import load_file
 
 import foci
 from foci.settings import describe
 from foci.tasks import TASKS
 from foci.tasks.frame import config as configs
-from foci.tasks.frame.task import Shard, find
+from foci.tasks.frame.task import find
 from foci.training.run_folder import read_metrics
 
 
@@ -64,27 +65,10 @@ def assert_same_step(one, other):
     assert one["gradient_norm"] == pytest.approx(other["gradient_norm"], rel=1e-3)  # Muon works in half precision
 
 
-class Halves:
-    """The batches of two processes in turn, which together are the batches of one."""
-
-    def __init__(self, parts):
-        self.parts = parts
-
-    def __iter__(self):
-        streams = [iter(part) for part in self.parts]
-        while True:
-            yield from map(next, streams)
-
-    def state_dict(self):
-        return self.parts[1].state_dict()
-
-
 def test_accumulated_halves_learn_what_whole_batches_do(whole, tmp_path, monkeypatch):
     task, run = whole
     kind = find(task)
-    batches = kind.batches
-    halves = lambda *given: Halves([batches(*given[:-2], Shard(rank, 2), given[-1]) for rank in range(2)])  # noqa: E731
-    monkeypatch.setattr(kind, "batches", halves)
+    monkeypatch.setattr(kind, "batches", in_halves(kind))
     train(task, tmp_path / "halves", **SHORT, training__gradient_accumulation_steps=2)
     for one, other in zip(lines(run, "train"), lines(tmp_path / "halves", "train"), strict=True):
         assert_same_step(one, other)

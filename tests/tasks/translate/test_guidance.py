@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from halves import in_halves
 
 import foci
 from foci.data import Pair, PairExamples, Sequences
@@ -288,22 +289,7 @@ def test_the_loss_is_that_of_the_tokens_and_the_weighted_one(data):
 
 def test_accumulated_halves_learn_what_whole_batches_do(data, monkeypatch):
     whole = train(data, "whole")[0]
-    batches = Translate.batches
-
-    class Halves:
-        def __init__(self, parts):
-            self.parts = parts
-
-        def __iter__(self):
-            streams = [iter(part) for part in self.parts]
-            while True:
-                yield from map(next, streams)
-
-        def state_dict(self):
-            return self.parts[1].state_dict()
-
-    halves = lambda *given: Halves([batches(*given[:-2], Shard(rank, 2), given[-1]) for rank in range(2)])  # noqa: E731
-    monkeypatch.setattr(Translate, "batches", halves)
+    monkeypatch.setattr(Translate, "batches", in_halves(Translate))
     halved = train(data, "halves", training__gradient_accumulation_steps=2)[0]
     assert losses(data / "halves") == pytest.approx(losses(data / "whole"), rel=1e-4)
     for one, other in zip(whole.model.parameters(), halved.model.parameters()):
