@@ -6,6 +6,8 @@ import pytest
 import torch
 from detectors import KINDS, some_detector, some_images
 
+import foci
+
 by_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -47,3 +49,36 @@ def test_probabilities_are_sigmoids_or_a_softmax_without_the_last():
     torch.testing.assert_close(focal.probabilities(scores[..., :3]), torch.tensor([[[1 / 2, 3 / 4, 4 / 5]]]))
     assert exclusive(some_images(1, 16, 24)).logits.shape == (1, 5, 4)
     assert focal(some_images(1, 16, 24)).logits.shape == (1, 5, 3)
+
+
+@by_kind
+def test_each_attention_is_recorded_once(kind):
+    model = some_detector(kind)
+    with foci.record(model) as tape:
+        found = model(some_images(1, 16, 24))
+    cross = ["decoder.layers.0.cross_attention.attention", "decoder.layers.1.cross_attention.attention"]
+    assert [name for name in tape if "cross" in name] == cross
+    assert len(tape) == len(found.attentions) == 5
+    for number, name in enumerate(cross):
+        assert torch.equal(tape[name].dense(), found.attentions[f"decoder.{number}.cross"].dense())
+
+
+@pytest.mark.slow
+@by_kind
+def test_it_is_exported_with_sizes(kind):
+    model, images = some_detector(kind).eval(), some_images(2, 16, 24)
+    sizes = torch.tensor([[16, 24], [9, 11]])
+    program = torch.export.export(model, (images, sizes)).module()
+    torch.testing.assert_close(program(images, sizes).logits, model(images, sizes).logits, atol=1e-5, rtol=1e-4)
+
+
+@by_kind
+def test_half_precision_has_boxes_in_float32(kind):
+    model, images = some_detector(kind), some_images(2, 16, 24)
+    whole = model(images)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = model(images, torch.tensor([[16, 24], [9, 11]]))
+    assert (half.logits.dtype, half.boxes.dtype) == (torch.bfloat16, torch.float32)
+    torch.testing.assert_close(half.boxes[0], whole.boxes[0], atol=0.1, rtol=0.1)
+    half.boxes.sum().backward()
+    assert all(one.grad.isfinite().all() for one in model.parameters() if one.grad is not None)

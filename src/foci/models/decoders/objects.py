@@ -21,7 +21,7 @@ Differs: each layer has its own layers for classes and boxes. The code of a plac
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -47,19 +47,15 @@ from foci.weights import Weights
 _PRIOR = 0.01
 """The probability of each class at the start: almost all queries find nothing (Lin et al., 2017, section 4.1)."""
 
+Read = tuple[Float[Tensor, "B Q D"], Weights]
+"""What each query has read, and its weights over the places of the map."""
+
 
 class Answer(NamedTuple):
     """The answer of a layer: scores of the classes before the sigmoid or softmax, and boxes by their middle."""
 
     logits: Float[Tensor, "B Q C"]
     boxes: Float[Tensor, "B Q 4"]
-
-
-class CrossAttention(Protocol):
-    """Reads the map for each query; ``boxes`` is None where queries have none."""
-
-    def __call__(self, queries: Tensor, code: Tensor, boxes: Tensor | None, image: ImageMap) -> AttentionOutput:
-        """Return what each query has read, and its weights over the places of the map."""
 
 
 class PlainCross(nn.Module):
@@ -70,11 +66,11 @@ class PlainCross(nn.Module):
         self.attention = _heads(options)
         self.levels = nn.Parameter(torch.zeros(options.encoder.num_levels, options.model_dim))
 
-    def forward(self, queries: Tensor, code: Tensor, boxes: Tensor | None, image: ImageMap) -> AttentionOutput:
+    def forward(self, queries: Tensor, code: Tensor, boxes: Tensor | None, image: ImageMap) -> Read:
         """Read the map."""
         keys = image.values + image.codes + _by_place(self.levels, image)
         read: AttentionOutput = self.attention(queries + code, keys, image.values, image.mask)
-        return read
+        return read.output, read.weights
 
 
 class ConditionalCross(nn.Module):
@@ -85,14 +81,14 @@ class ConditionalCross(nn.Module):
         self.attention = ConditionalAttention(options.model_dim, options.num_heads)
         self.levels = nn.Parameter(torch.zeros(options.encoder.num_levels, options.model_dim))
 
-    def forward(self, queries: Tensor, code: Tensor, boxes: Tensor, image: ImageMap) -> AttentionOutput:
+    def forward(self, queries: Tensor, code: Tensor, boxes: Tensor, image: ImageMap) -> Read:
         """Read the map."""
         center = place_code(boxes[..., :2], queries.shape[-1]).to(queries.dtype)
         keys = image.values + _by_place(self.levels, image)
         read: AttentionOutput = self.attention(
             queries, keys, image.values, image.mask, query_position=center, key_position=image.codes
         )
-        return read
+        return read.output, read.weights
 
 
 class DeformableCross(nn.Module):
@@ -104,12 +100,12 @@ class DeformableCross(nn.Module):
             options.model_dim, options.num_heads, num_levels=options.encoder.num_levels, num_points=num_points
         )
 
-    def forward(self, queries: Tensor, code: Tensor, boxes: Tensor, image: ImageMap) -> AttentionOutput:
+    def forward(self, queries: Tensor, code: Tensor, boxes: Tensor, image: ImageMap) -> Read:
         """Read the map."""
         read: AttentionOutput = self.attention(
             queries + code, image.values, mask=image.mask, reference=boxes, levels=image.grids
         )
-        return read
+        return read.output, read.weights
 
 
 class ObjectLayer(nn.Module):
@@ -147,9 +143,9 @@ class ObjectLayer(nn.Module):
             return attended.output
 
         def attend_to_image(x: Tensor) -> Tensor:
-            attended: AttentionOutput = self.cross_attention(x, code, boxes, image)
-            read["cross"] = attended.weights
-            return attended.output
+            output, read["cross"] = self.cross_attention(x, code, boxes, image)
+            attended: Tensor = output
+            return attended
 
         queries = self.around_self(queries, attend_to_queries)
         queries = self.around_cross(queries, attend_to_image)

@@ -1,7 +1,8 @@
 """Networks that turn an image into features at several strides: a small one from scratch, and EfficientNet-lite0.
 
-Both set what lies beyond the readable part of an image to 0 in every layer, so that an image has the same features
-alone and padded.
+Both are called with images and the sizes of their readable parts, None where all of them can be read, and return the
+features of each level, the finest first, of ⌈height / stride⌉ × ⌈width / stride⌉ cells. They set what lies beyond the
+readable part to 0 in every layer, so that an image has the same features alone and padded.
 
 Paper: Deep Residual Learning for Image Recognition (He et al., 2016), section 3.3, arXiv:1512.03385; EfficientNet:
     Rethinking Model Scaling for Convolutional Neural Networks (Tan, Le, 2019), arXiv:1905.11946
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from itertools import pairwise
-from typing import Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,19 +28,6 @@ from foci.models.options.detection import EfficientNetMapOptions, SmallMapOption
 
 _EFFICIENT_LEVELS = {8: 4, 16: 10, 32: 15}
 """Stride -> the last of EfficientNet-lite0's blocks that has it."""
-
-
-class Backbone(Protocol):
-    """A network that gives features at several strides, the finest first."""
-
-    channels: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def __call__(self, images: Image, sizes: Int[Tensor, "B 2"] | None) -> list[Float[Tensor, "B C h w"]]:
-        """Return the features of each level, of ⌈height / stride⌉ × ⌈width / stride⌉ cells, 0 beyond the readable part.
-
-        Without ``sizes`` all of every image is readable.
-        """
 
 
 class SmallBackbone(nn.Module):
