@@ -1,11 +1,16 @@
 """Objects in an image and where their queries looked: the form of the trace, and what each view draws of it."""
 
+import base64
+import json
+import re
+import zlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from foci.errors import ConfigError, DataError, ShapeError
+from foci.viz import colors
 from foci.viz.axis import Axis
 from foci.viz.regions import reduced, smooth
 from foci.viz.selection import Selection
@@ -14,6 +19,7 @@ from foci.viz.trace import Trace, TracedAttention
 from foci.viz.views import choose
 
 GRID = (3, 5)
+CROSS = "decoder.0.cross"
 BOXES = np.array([[0.0, 0.0, 0.4, 0.5], [0.5, 0.25, 1.0, 0.75]], np.float32)
 
 
@@ -75,7 +81,7 @@ def box_of(patch):
 
 def test_a_figure_has_all_boxes_and_then_each_object_with_its_map():
     trace = detected(points=False)
-    drawn = trace.plot()
+    drawn = trace.plot(name=CROSS)
     whole, *each, bar = drawn.axes
     assert [box_of(patch) for patch in whole.patches] == pytest.approx(BOXES * [100, 60, 100, 60])
     assert [text.get_text() for text in whole.texts] == ["cell 0.90", "cell 0.70"]
@@ -101,7 +107,7 @@ def test_a_figure_has_all_boxes_and_then_each_object_with_its_map():
 def test_points_are_dots_whose_areas_are_their_weights(head):
     trace = detected()
     points = trace.attention("decoder.0.cross").points
-    drawn = trace.plot(head=head, words=[1])
+    drawn = trace.plot(name=CROSS, head=head, words=[1])
     dots = drawn.axes[1].collections[0]
     expected = points[:, 1].reshape(-1, 3) * [1, 1, 1 / 2] if head is None else points[1, 1]
     order = np.argsort(-expected[:, 2], kind="stable")
@@ -110,6 +116,13 @@ def test_points_are_dots_whose_areas_are_their_weights(head):
     np.testing.assert_allclose(dots.get_sizes() / dots.get_sizes().max(), expected[order, 2] / expected[:, 2].max())
     said = "mean of 2 heads" if head is None else "head 1"
     assert drawn.get_supxlabel() == f"decoder.0.cross · {said} · areas of dots: weights"
+
+
+def test_without_a_name_the_dots_are_those_of_the_head_that_says_most():
+    trace = detected(heads=3)
+    dots = trace.plot(words=[1]).axes[1].collections[0]
+    expected = trace.attention(CROSS).points[trace.opening.head, 1]
+    np.testing.assert_allclose(np.sort(dots.get_array()), np.sort(expected[:, 2]))
 
 
 def test_an_encoder_is_drawn_from_the_middles_of_the_boxes():
@@ -177,7 +190,7 @@ def test_a_large_image_is_drawn_with_fewer_pixels():
 @pytest.mark.parametrize("screen", [Screen(80), Screen(80, blocks=PLAIN), Screen(80, 1 << 24)])
 def test_the_terminal_has_a_table_of_boxes_and_coarse_maps(screen):
     trace = detected(points=False)
-    lines = render(trace, screen=screen).splitlines()
+    lines = render(trace, CROSS, screen=screen).splitlines()
     assert lines[0] == "decoder.0.cross · mean of 2 heads · objects ← image"
     assert lines[1].split() == ["left", "top", "right", "bottom", "pixels", "of", "100", "×", "60"]
     assert [line.split() for line in lines[2:4]] == [
@@ -199,3 +212,125 @@ def test_the_terminal_counts_what_it_does_not_show():
     lines = render(detected(), most_rows=1).splitlines()
     assert lines[-1] == "… and 1 more"
     assert any("cell 0.70" in line for line in lines)  # in the table
+
+
+# ---- the page
+
+
+def test_the_page_holds_boxes_and_points(tmp_path):
+    trace = detected()
+    page = trace.save_html(tmp_path / "a.html").read_text(encoding="utf-8")
+    payload = json.loads(re.search(r'id="trace">(.*?)</script>', page, re.DOTALL)[1])
+    np.testing.assert_allclose(payload["axes"]["objects"]["boxes"], BOXES, atol=1e-5)
+    assert payload["axes"]["image"]["image"]["whole"] == [60, 100]
+    assert "boxes" not in payload["axes"]["image"]
+    encoder, decoder = payload["attentions"]
+    assert encoder["points"] is None
+    packed = re.search(rf'id="block-{decoder["points"]["block"]}"[^>]*>(.*?)</script>', page, re.DOTALL)[1]
+    points = np.frombuffer(zlib.decompress(base64.b64decode(packed)), "<f4").reshape(
+        2, 2, decoder["points"]["count"], 3
+    )
+    np.testing.assert_array_equal(points, trace.attention("decoder.0.cross").points)
+
+
+@pytest.fixture
+def clear():
+    """One object that looks at the region in row 2, column 5 alone, in a gray image."""
+    weights = np.zeros((1, 1, 15), np.float32)
+    weights[0, 0, 9] = 1.0
+    axes = {
+        "image": Axis.from_image(np.full((60, 100, 3), 180, np.uint8), GRID),
+        "objects": Axis.from_boxes(["cat 0.9"], BOXES[:1]),
+    }
+    encoder = np.full((1, 15, 15), 1 / 15, np.float32)
+    return Trace(
+        axes,
+        {
+            "encoder.0.self": TracedAttention("encoder.0.self", "image", "image", encoder),
+            "decoder.0.cross": TracedAttention("decoder.0.cross", "image", "objects", weights),
+        },
+    )
+
+
+@pytest.mark.slow
+def test_the_page_washes_what_was_read_and_leaves_the_rest(clear, open_page):
+    one = open_page(clear)
+    one.ready("decoder.0.cross/0/boxes")
+    drawn = one.picture()[..., :3].astype(int)
+    width = drawn.shape[1]
+    height = round(0.6 * width)
+    at = lambda y, x: drawn[int(y * height), int(x * width)]  # noqa: E731
+    assert (at(0.9, 0.3) == 180).all()  # nothing was read: the picture as it is, under no veil
+    red, _, blue = at(0.5, 0.9)
+    assert blue - red > 20
+    assert red > 80  # still seen
+    assert (at(0.5, 0.7) == 180).all()  # the middle of the region beside it
+    assert one.page.inner_text(".boxed .caption") == "decoder.0.cross"
+    assert one.page.inner_text(".boxed .readout") == "cat 0.9 · left 0, top 0, right 40, bottom 30"
+
+
+@pytest.mark.slow
+def test_dots_on_the_page_are_the_points_that_were_read(clear, open_page):
+    points = np.array([[0.1, 0.8, 0.1], [0.3, 0.8, 0.2], [0.6, 0.9, 0.3], [0.9, 0.1, 0.4]], np.float32)
+    cross = replace(clear.attention(CROSS), points=points[None, None])
+    one = open_page(replace(clear, attentions={**clear.attentions, CROSS: cross}))
+    one.ready("decoder.0.cross/0/boxes")
+    one.settle()
+    drawn = one.picture()[..., :3].astype(int)
+    width = drawn.shape[1]
+    for x, y, weight in points.astype(float):
+        at = int(y * 0.6 * width), int(x * width)
+        np.testing.assert_allclose(drawn[at], colors.rgb(weight / 0.4), atol=3)
+        line = (drawn[at[0], at[1] - 30 : at[1] + 30] != 180).any(axis=-1)
+        assert line.sum() == pytest.approx(18 * np.sqrt(weight / 0.4) + 1, abs=2)  # its width, with its edge
+
+
+@pytest.mark.slow
+def test_choosing_boxes_and_places_on_the_page(open_page):
+    trace = detected()
+    one = open_page(trace)
+    one.page.wait_for_selector("html[data-ready$='/boxes']")
+    chosen = "[...document.querySelectorAll('.chips button')].map((chip) => chip.getAttribute('aria-selected'))"
+    canvas = one.page.locator(".boxed canvas")
+
+    def click(x, y):
+        box = canvas.bounding_box()
+        canvas.click(position={"x": x * box["width"], "y": y * (box["height"] - 40)})
+        one.settle()
+
+    click(0.75, 0.5)
+    assert one.page.evaluate(chosen) == ["false", "true"]
+    assert "cell 0.70" in one.side()
+    one.page.keyboard.press("Escape")
+    canvas.focus()
+    one.page.keyboard.press("ArrowLeft")
+    one.settle()
+    assert one.page.evaluate(chosen) == ["true", "false"]
+    click(0.5, 0.95)  # no box is there: where the encoder looks from row 3, column 3
+    one.page.wait_for_selector("html[data-ready^='encoder.0.self/'][data-ready$='/boxes']")
+    one.settle()
+    assert one.page.inner_text(".boxed .readout") == "row 3, column 3"
+    one.page.keyboard.press("Escape")
+    canvas.focus()
+    one.page.keyboard.press("ArrowUp")
+    one.settle()
+    assert one.page.inner_text(".boxed .readout") == "row 2, column 3"
+    one.page.locator(".chips button").nth(1).click()
+    one.page.wait_for_function("document.querySelector('.boxed .readout').textContent.startsWith('cell 0.70')")
+    one.page.reload()
+    one.page.wait_for_selector("html[data-ready$='/boxes']")
+    assert one.page.evaluate(chosen) == ["false", "true"]
+    assert one.saved("png").startswith(b"\x89PNG")
+    assert "decoder.0.cross · head" in one.saved("svg").decode()
+    assert one.saved("csv").decode("utf-8-sig").splitlines()[2].startswith('"cell 0.70",')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("locale", ["en", "zh-CN"])
+def test_the_page_fits_a_narrow_screen(locale, open_page):
+    one = open_page(detected(), width=390, locale=locale)
+    one.page.wait_for_selector("html[data-ready$='/boxes']")
+    assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
+    seen = one.page.inner_text(".boxed")
+    assert bool(re.search(r"Choose|object", seen)) == (locale == "en")
+    assert ("检测框" in one.page.inner_text("body")) == (locale == "zh-CN")

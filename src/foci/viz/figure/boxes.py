@@ -16,7 +16,7 @@ from foci.viz.shaded_words import HUES
 
 DARK = "#1d1f23"
 """Around what is drawn, so that it is seen on any picture."""
-_STRONGEST = 0.55
+_STRONGEST = 0.45
 """How much the color of the largest weight covers of the picture below it."""
 _LARGEST_DOT = 110.0
 """The area of the dot with the largest weight, in square points."""

@@ -46,7 +46,7 @@ from foci.viz.views import load, views_of
 
 _SCRIPTS = (
     *("common", "colors", "numbers", "lens", "pictures", "roles", "side", "text", "drawn", "mixed", "scrolled"),
-    *("views/words", "views/heat", "views/links", "views/layers", "views/heads", "views/compare"),
+    *("views/words", "views/heat", "views/links", "views/layers", "views/heads", "views/compare", "views/boxes"),
     *("svg", "saving", "address", "printing"),
 )
 """The parts of the script, each of which may use those before it."""
@@ -212,7 +212,10 @@ def _describe_axis(axis: Axis, key: str, blocks: list[str]) -> dict[str, Any]:
     }
     if axis.image is not None:
         image = reduced(axis.image, _PICTURE)
-        described["image"] = {"height": image.shape[0], "width": image.shape[1], "block": _pack(blocks, image)}
+        sizes = {"height": image.shape[0], "width": image.shape[1], "whole": axis.image.shape[:2]}
+        described["image"] = {**sizes, "block": _pack(blocks, image)}
+    if axis.boxes is not None:
+        described["boxes"] = axis.boxes.round(5).tolist()
     if axis.parts is not None:
         described["parts"] = [
             {**_describe_axis(part, "", blocks), "begin": start, "end": start + len(part)}
@@ -264,8 +267,15 @@ def _describe_attention(
             "block": _pack(blocks, *thumbnails),
         },
         "entropy": _pack(blocks, *entropies),
+        "points": _describe_points(attention, blocks),
         "hidden": None if attention.hidden is None else _pack(blocks, *_hidden_shares(attention.hidden)),
     }
+
+
+def _describe_points(attention: TracedAttention, blocks: list[str]) -> dict[str, Any] | None:
+    if attention.points is None:
+        return None
+    return {"count": attention.points.shape[2], "block": _pack(blocks, attention.points.astype(np.float32))}
 
 
 def _apart(attention: TracedAttention, source: dict[str, Any]) -> list[int]:

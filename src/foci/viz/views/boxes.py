@@ -236,7 +236,7 @@ def points_of(selection: Selection) -> Float[NDArray[np.floating], "L N 3"]:
     attention = selection.attention
     if attention.points is None:
         raise ConfigError(f"view 'boxes': {attention.name!r} has no points, expected those of deformable attention.")
-    heads = attention.points if selection.head is None else attention.points[[selection.head]]
+    heads = attention.points if selection.place is None else attention.points[[selection.place]]
     count, rows, each, _ = heads.shape
     points = heads.transpose(1, 0, 2, 3).reshape(rows, count * each, 3).copy()
     points[..., 2] /= count

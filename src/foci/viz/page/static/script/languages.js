@@ -8,7 +8,13 @@ const LANGUAGES = {
   en: {
     other: "中文", dark: "Dark", light: "Light", toDark: "Switch to dark colors", toLight: "Switch to light colors",
     toOther: "Show this page in Chinese", views: "Views", details: "Details", files: "Save what is seen", saveAs: (kind) => `Save as ${kind}`,
-    words: "Words", heat: "Heat map", links: "Links", layers: "Layers", heads: "Heads", compare: "Compare",
+    words: "Words", heat: "Heat map", links: "Links", layers: "Layers", heads: "Heads", compare: "Compare", boxes: "Boxes",
+    objectsRead: "What an object reads", placesRead: "What a place reads",
+    boxesLabel: (n) => `Image with ${n} ${n === 1 ? "box" : "boxes"}. Arrow keys move from box to box, or from place to place.`,
+    objectsHint: (places) => `Choose a box to see where it looked.${places ? " Choose a place outside of the boxes to see what is read from there." : ""}`,
+    placesHint: "Choose a place to see what is read from there. Choose an object in the list to see where it looked.",
+    edges: (left, top, right, bottom) => `left ${left}, top ${top}, right ${right}, bottom ${bottom}`,
+    dotsNote: "areas of dots: weights", halfNote: "line: half of the largest weight",
     kinds: { regions: "Picture", frames: "Sound", document: "Document", slots: "Memory", channels: "Channels", mixed: "Text and picture" },
     attention: "Attention", layer: "Layer", head: "Head", mean: "mean of all", headNumber: (n) => `head ${n}`,
     extras: {
@@ -77,7 +83,13 @@ const LANGUAGES = {
   zh: {
     other: "English", dark: "深色", light: "浅色", toDark: "切换到深色", toLight: "切换到浅色",
     toOther: "用英文显示本页", views: "视图", details: "详情", files: "保存当前画面", saveAs: (kind) => `保存为 ${kind}`,
-    words: "文字", heat: "热图", links: "连线", layers: "各层", heads: "各头总览", compare: "对比",
+    words: "文字", heat: "热图", links: "连线", layers: "各层", heads: "各头总览", compare: "对比", boxes: "检测框",
+    objectsRead: "物体看了哪里", placesRead: "某个位置看了哪里",
+    boxesLabel: (n) => `图像，共 ${n} 个检测框。用方向键在检测框或位置之间移动。`,
+    objectsHint: (places) => `选一个检测框，查看它看了哪里。${places ? "选框外的一个位置，查看该处看了图像的哪里。" : ""}`,
+    placesHint: "选一个位置，查看该处看了图像的哪里。在列表中选一个物体，查看它看了哪里。",
+    edges: (left, top, right, bottom) => `左 ${left}，上 ${top}，右 ${right}，下 ${bottom}`,
+    dotsNote: "圆点的面积表示权重", halfNote: "线：最大权重的一半",
     kinds: { regions: "图像", frames: "声音", document: "文档", slots: "存储", channels: "通道", mixed: "图文" },
     attention: "注意力", layer: "层", head: "头", mean: "全部平均", headNumber: (n) => `头 ${n}`,
     extras: {
@@ -141,7 +153,7 @@ const LANGUAGES = {
     empty: "此记录中没有注意力权重。", kept: (n) => `每行只保留了最大的 ${n} 个权重。`,
     few: "只画最强的连线", region: (r, c) => `第 ${r} 行，第 ${c} 列`, seconds: (s) => `${s} 秒`,
     titles: {
-      source: "源", target: "目标", "target so far": "已生成的目标", input: "输入", image: "图像", "image #": "图像 #", prompt: "提示词", sequence: "序列",
+      source: "源", target: "目标", "target so far": "已生成的目标", input: "输入", image: "图像", objects: "物体", "image #": "图像 #", prompt: "提示词", sequence: "序列",
       model: "模型", hidden: "隐藏的词元", "generated tokens": "生成的词元数", audio: "音频", transcript: "转写文本",
       document: "文档", sentences: "句子", words: "词", class: "类别", label: "标签", tags: "标签", tokens: "词元", intent: "意图",
       caption: "图像描述", maps: "注意力图", hops: "跳", premise: "前提", hypothesis: "假设", question: "问题", answer: "答案",

@@ -3,6 +3,7 @@
 const always = () => true;
 const VIEWS = {
   compare: { make: CompareView, fits: () => Boolean(trace.pairs.length && pairOf(state.attention)) },
+  boxes: { make: BoxesView, fits: () => ofObjects() !== null },
   words: { make: WordsView, fits: always },
   heat: { make: HeatView, fits: always },
   links: { make: LinksView, fits: always },
@@ -19,7 +20,7 @@ function clip() {
 function build() {
   const place = byId("view");
   place.replaceChildren();
-  if (!VIEWS[state.view].fits()) state.view = defaults.view;
+  if (!VIEWS[state.view].fits()) state.view = VIEWS[defaults.view].fits() ? defaults.view : "words";
   place.className = `view of-${state.view}`;
   clip();
   view = new VIEWS[state.view].make(place);
@@ -227,6 +228,7 @@ function opening() {
   const { attention } = state;
   const kinds = [axisOf("target").kind, axisOf("source").kind];
   if (trace.pairs.length) state.view = "compare";
+  else if (VIEWS.boxes.fits()) state.view = "boxes";
   else if (kinds.some((kind) => kind === "slots" || kind === "tags")) state.view = "heat";
   const drawn = ["regions", "frames", "channels"].some((kind) => kinds.includes(kind));
   if (attention.columns > 64) Object.assign(state, { scale: "row", root: !drawn });
