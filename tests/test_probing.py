@@ -241,7 +241,7 @@ def test_mistakes_are_named():
         of_module(model, [words.float()])
     with pytest.raises(ShapeError, match=r"0 has shape \(2, 11\), expected the ids \(1, tokens\)"):
         of_module(model, [words.expand(2, -1)])
-    with pytest.raises(ShapeError, match="'tokens' has 1 tokens, but 11 ids"):
+    with pytest.raises(ShapeError, match="'tokens' has 1 labels, but 0 has 11 words"):
         Erasing(Subject(model, {0: words}, {"tokens": Source(0, ("a",))}, {}, lambda one: one.softmax(-1)), "tokens", 1)
     with pytest.raises(DataError, match="there are no inputs"):
         probe_subjects([])
@@ -269,10 +269,10 @@ def test_an_input_that_no_attention_reads_is_an_error():
     bare = Subject(
         Reader().eval(), {0: inputs()[0]}, {"tokens": Source(0, ("a",) * WORDS)}, {}, lambda o: o.softmax(-1)
     )
-    with pytest.raises(DataError, match="no attention reads tokens that can be erased"):
+    with pytest.raises(DataError, match="no attention reads what can be erased"):
         probe_subjects([bare])
     short = of_module(Reader().eval(), inputs(words=1))
-    with pytest.raises(DataError, match="fewer than two tokens"):
+    with pytest.raises(DataError, match="fewer than two parts"):
         probe_subjects([short])
 
 

@@ -43,7 +43,7 @@ def encoded(model, number=0, layer=0, words=None, asking=None):
     """Both texts of one row as the model's encoders have them."""
     document, question, *_ = batch()
     if words is None:
-        words, asking = model._embed(*batch()[:4])
+        words, asking = model.embed(*batch()[:4])
     D, _ = model.document_encoders[layer](words, document > 0)
     Q, (last, *_) = model.question_encoders[layer](asking, question > 0)
     return D[number], Q[number], last[number, -1]
@@ -82,7 +82,7 @@ def test_attention_over_attention_is_the_paper():
 
 def test_a_hop_gates_each_word_by_what_it_reads_of_the_question():
     model = make(hops=1)
-    _, asking = model._embed(*batch()[:4])
+    _, asking = model.embed(*batch()[:4])
     D, Q, _ = encoded(model)
     gated = []
     for place in range(7):
@@ -169,11 +169,11 @@ def test_entities_are_drawn_anew_and_differ_within_a_question():
 
 def test_the_feature_says_which_words_are_in_the_question():
     model = make()
-    words, asking = model._embed(*batch()[:4])
+    words, asking = model.embed(*batch()[:4])
     assert words[0, :, -1].tolist() == [float(word in QUESTION[0]) for word in DOCUMENT[0]]
     assert words[1, :, -1].tolist() == [1, 0, 0, 0, 0, 0, 0]
     assert asking[..., -1].abs().sum() == 0
-    assert make(overlap=False)._embed(*batch()[:4])[0].shape[-1] == 6
+    assert make(overlap=False).embed(*batch()[:4])[0].shape[-1] == 6
 
 
 def test_given_vectors_stand_beside_the_learned_ones_and_are_not_trained():
@@ -181,7 +181,7 @@ def test_given_vectors_stand_beside_the_learned_ones_and_are_not_trained():
     assert not model.vectors.weight.requires_grad
     with torch.no_grad():
         model.vectors.weight[7] = 2.0
-    words, _ = model._embed(*batch()[:4])
+    words, _ = model.embed(*batch()[:4])
     assert words[0, 1, 6:9].tolist() == [2, 2, 2]
     assert words[0, 0, 6:9].tolist() == [0, 0, 0]
 

@@ -609,7 +609,7 @@ MUTANTS = {
     ),
     # --- cloze reading
     "reader: words that are no candidates are read": Mutant(
-        "Reader.forward",
+        "Reader.read",
         "_1 & (_2 >= 0)",
         "_1",
         "tests/models/test_cloze_reader.py::test_the_attention_sum_is_the_paper",
@@ -621,13 +621,13 @@ MUTANTS = {
         "tests/models/test_cloze_reader.py::test_the_attention_sum_is_the_paper",
     ),
     "reader: a hop adds instead of gating": Mutant(
-        "Reader.forward",
+        "Reader.read",
         "encoded * _1",
         "encoded + _1",
         "tests/models/test_cloze_reader.py::test_a_hop_gates_each_word_by_what_it_reads_of_the_question",
     ),
     "reader: a document gates itself by padding too": Mutant(
-        "Reader.forward",
+        "Reader.read",
         "self.gates[_1](*__, mask=_2)",
         "self.gates[_1](*__)",
         "tests/models/test_cloze_reader.py::test_padding_changes_nothing",

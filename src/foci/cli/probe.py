@@ -14,6 +14,7 @@ from foci.probing.report import MEASURES, shown_estimate
 
 if TYPE_CHECKING:
     from foci.probing import Probe, Subject
+    from foci.probing.subject import Unit
     from foci.viz.trace import Trace
 
 _DOC = """Measure whether what a model attended to mattered for its answers.
@@ -24,9 +25,10 @@ foci probe RUN "a text" …        on these inputs; or --file texts.jsonl
 
 foci probe --hf MODEL "a text" … a Hugging Face model on this machine: a folder, or a name in the local cache
 
-The words that were read most are erased, beside random ones and those of the largest gradient × input; the weights are
-made uniform, permuted, and as different as they can be with the same answer. Where people marked the reason
-(rationales: [[begin, end], …] in characters, in .jsonl), the weights are compared with it.
+The words, regions of an image or stretches of sound that were read most are erased, beside random ones and those of the
+largest gradient × input; the weights are made uniform, permuted, and as different as they can be with the same answer.
+Where people marked the reason (in .jsonl; rationales: [[begin, end], …] in characters of a text, or boxes:
+[[left, top, right, bottom], …] in pixels of an image), the weights are compared with it.
 """
 _FLAGS = [
     Flag("hf", "A Hugging Face model: its folder, or its name in the local cache; nothing is downloaded."),
@@ -37,6 +39,11 @@ _FLAGS = [
     Flag("json", "Print one JSON object.", bool),
 ]
 _WHAT = argument("what", "A run's folder and inputs; or, with --hf, texts.", many=True)
+_PARTS: dict[Unit, str] = {"words": "words", "regions": "regions", "sound": "stretches of sound"}
+_ERASED: dict[Unit, str] = {
+    "regions": "an erased region has the mean color of its image, or the mean of its features.",
+    "sound": "an erased stretch, a tenth of a second, has the mean of the features of its recording.",
+}
 _HELD_OUT, _WIDTH = 100, 100
 _WIDEST = max(len(said) for said, _ in MEASURES.values())
 
@@ -87,10 +94,13 @@ def print_probe(found: Probe) -> None:
 
 
 def _explained(found: Probe) -> list[str]:
+    units = dict.fromkeys(row.unit for row in found.rows)
     lines = [
-        "without what it read: how far the probability of the answer falls when the 1, 5, 10, 20 and 50 % of words "
-        "read most are erased (comprehensiveness); with that alone: when all others are erased (sufficiency)."
+        f"without what it read: how far the probability of the answer falls when the 1, 5, 10, 20 and 50 % of "
+        f"{' or '.join(_PARTS[unit] for unit in units)} read most are erased (comprehensiveness); with that alone: "
+        "when all others are erased (sufficiency)."
     ]
+    lines += [_ERASED[unit] for unit in units if unit in _ERASED]
     if "uniform" in found.columns:
         lines.append("uniform and permuted weights: how far all probabilities move (total variation, 0 to 1).")
     if found.inputs > 1:
@@ -104,7 +114,7 @@ def _of_run(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int
     from foci.cli.predict import print_notes
     from foci.errors import ConfigError
     from foci.tasks.frame.predictor import load
-    from foci.tasks.frame.probing.runs import subjects_of_run
+    from foci.tasks.frame.probing.runs import probed_trace, subjects_of_run
 
     if not what:
         raise ConfigError("name a run: foci probe RUN, or foci probe --hf MODEL TEXT.")
@@ -113,22 +123,19 @@ def _of_run(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int
     records += _of_file(given, predictor.task.inputs[0].name)
     limit = _limit(given)
     if not records:
-        held_out = predictor.held_out()
+        task, held_out = predictor.task, [*predictor.held_out()]
         limit = limit or _HELD_OUT
-        records = [*held_out]
-        print(
-            f"probing {min(limit, len(records)):,} of {len(records):,} examples held out by training", file=sys.stderr
-        )
+        # Of long texts their beginnings; but where the data splits the words, a record says how.
+        records = held_out if task.further else task.examples(held_out, limit)
+        count = min(limit, len(records))
+        print(f"probing {count:,} of {len(held_out):,} examples held out by training", file=sys.stderr)
     else:
         for number, prediction in enumerate(predictor.predict(records[:limit]), start=1):
             print_notes(prediction, f"input {number}")  # words that the run does not know
     records = records[:limit]
 
     def trace() -> Trace:
-        (prediction,) = predictor.predict(records[:1], trace=True)
-        if prediction.trace is None:
-            raise ConfigError(f"{what[0]}: the first input has nothing to show.")
-        return prediction.trace
+        return probed_trace(predictor, records[0])
 
     return subjects_of_run(predictor, records), len(records), trace
 

@@ -7,6 +7,7 @@ Paper: Top-down Neural Attention by Excitation Backprop (Zhang et al., 2016), se
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +44,23 @@ def _overlap(first: float, last: float, count: int) -> Float[NDArray[np.float64]
     places = np.arange(count)
     covered: NDArray[np.float64] = np.clip(np.minimum(last, places + 1) - np.maximum(first, places), 0, 1)
     return covered
+
+
+def regions_inside(boxes: Sequence[Box], grid: tuple[int, int]) -> frozenset[int]:
+    """Return the regions of a grid, ``(down, across)``, row by row, that lie in boxes by half at least.
+
+    A box that covers half of no region has the region of which it covers most.
+
+    Example:
+        >>> sorted(regions_inside([Box(0.0, 0.0, 0.5, 0.75), Box(0.9, 0.9, 1.0, 1.0)], (2, 2)))
+        [0, 2, 3]
+    """
+    found: set[int] = set()
+    for box in boxes:
+        covered = on_grid(box, grid).ravel()
+        inside = np.flatnonzero(covered >= 0.5)
+        found |= {*inside.tolist()} or {int(covered.argmax())}
+    return frozenset(found)
 
 
 def points_at(weights: Map, box: Box) -> bool:

@@ -109,8 +109,20 @@ class Reader(nn.Module):
         check_ids("Reader", "question", question, len(document), "word")
         check_ids("Reader", "places", places, *document.shape)
         check_ids("Reader", "question_places", question_places, *question.shape)
-        valid, asked = document > 0, question > 0
-        words, asking = self._embed(document, question, places, question_places)
+        words, asking = self.embed(document, question, places, question_places)
+        return self.read(words, asking, document > 0, question > 0, places, blank, num_candidates)
+
+    def read(
+        self,
+        words: Float[Tensor, "B S D"],
+        asking: Float[Tensor, "B R D"],
+        valid: Bool[Tensor, "B S"],
+        asked: Bool[Tensor, "B R"],
+        places: Int[Tensor, "B S"],
+        blank: Int[Tensor, " B"],
+        num_candidates: Int[Tensor, " B"],
+    ) -> ReaderOutput:
+        """Return the probability of each candidate for words that are given as vectors, and which of them exist."""
         attentions: dict[str, Weights] = {}
         for number, (encode, encode_question) in enumerate(zip(self.document_encoders, self.question_encoders)):
             encoded, _ = encode(self.dropout(words), valid)
@@ -120,15 +132,19 @@ class Reader(nn.Module):
                 words = encoded * gate
         encoded, compared = self.dropout(encoded), self.dropout(compared)
         weights, further = self._point(encoded, compared, state[0][:, -1], valid & (places >= 0), asked, blank)
-        most = torch.arange(int(num_candidates.max()) if len(num_candidates) else 0, device=document.device)
+        most = torch.arange(int(num_candidates.max()) if len(num_candidates) else 0, device=words.device)
         numbers = torch.where(most < num_candidates.unsqueeze(1), most, -1)
         probabilities = sum_occurrences(weights, places, numbers)
         return ReaderOutput(probabilities, {"document": Weights.from_tensor(weights), **further, **attentions})
 
-    def _embed(
-        self, document: Tensor, question: Tensor, places: Tensor, question_places: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The words of both texts as vectors, candidates anonymous where that was drawn."""
+    def embed(
+        self,
+        document: Int[Tensor, "B S"],
+        question: Int[Tensor, "B R"],
+        places: Int[Tensor, "B S"],
+        question_places: Int[Tensor, "B R"],
+    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B R D"]]:
+        """Return the words of both texts as vectors, candidates anonymous where that was drawn."""
         ids, numbers = torch.cat([document, question], dim=1), torch.cat([places, question_places], dim=1)
         learned = self.embedding(ids)
         given = None if self.vectors is None else self.vectors(ids)

@@ -140,20 +140,29 @@ class Tagger(nn.Module):
 
     def forward(self, words: Int[Tensor, "B T"], letters: Int[Tensor, "U C"], spelt: Int[Tensor, "B T"]) -> TagScores:
         """Score the tags of a batch of sentences."""
+        return self.score(self.embed(words, letters, spelt), words > 0)
+
+    def embed(
+        self, words: Int[Tensor, "B T"], letters: Int[Tensor, "U C"], spelt: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T D"]:
+        """Return the vector of each word, of all that is known of it alone."""
         check_ids("Tagger", "words", words, "batch", "word")
         check_ids("Tagger", "spelt", spelt, words.shape[0], words.shape[1])
         check_ids("Tagger", "letters", letters, "word", "letter")
-        valid = words > 0
         known = words.clamp_max(self.trained)
         if self.training and self.word_dropout.p > 0:
             dropped = self.word_dropout(torch.ones_like(known, dtype=self.output.weight.dtype)) == 0
-            known = known.masked_fill(dropped & valid, self.trained)
+            known = known.masked_fill(dropped & (words > 0), self.trained)
         parts = [self.embedding(known)]
         if self.vectors is not None:
             parts.append(self.vectors(words))
         if self.spelling is not None:
             parts.append(self.spelling(letters)[spelt])
-        inputs = self.dropout(torch.cat(parts, dim=-1))
+        return torch.cat(parts, dim=-1)
+
+    def score(self, vectors: Float[Tensor, "B T D"], valid: Bool[Tensor, "B T"]) -> TagScores:
+        """Score the tags of words that are given as vectors; ``valid`` says which of them exist."""
+        inputs = self.dropout(vectors)
         attentions: dict[str, Weights] = {}
         if isinstance(self.encoder, RecurrentEncoder):
             encoded, (last, *_) = self.encoder(inputs, valid)
@@ -161,7 +170,7 @@ class Tagger(nn.Module):
         else:
             encoded, attentions = self.encoder(inputs, valid)
             summary = encoded.sum(dim=1) / valid.sum(dim=1, keepdim=True).clamp_min(1)
-        intents = encoded.new_zeros(len(words), 0)
+        intents = encoded.new_zeros(len(vectors), 0)
         if self.pool is not None and self.intent_output is not None:
             pooled, attentions["intent"], _ = self.pool(encoded, valid)
             intents = self.intent_output(self.dropout(torch.cat([summary, pooled], dim=-1)))

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from foci.lazy import attach
 
 if TYPE_CHECKING:
+    from foci.probing.erasers import Cells as Cells
+    from foci.probing.erasers import Embedded as Embedded
     from foci.probing.modules import of_module as of_module
     from foci.probing.options import Options as Options
     from foci.probing.probe import probe_subjects as probe_subjects
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from foci.probing.subject import Subject as Subject
 
 _HOMES = {
+    "Cells": "foci.probing.erasers",
+    "Embedded": "foci.probing.erasers",
     "Options": "foci.probing.options",
     "Probe": "foci.probing.report",
     "Source": "foci.probing.subject",

@@ -53,7 +53,7 @@ def replace_weights(
         with torch.no_grad(), edit(subject.model) as edits:
             for path in paths:
                 getattr(edits, change)(path, *args, head=head)
-            after = subject.answer()
+            after = erasing.whole()
         return erasing.compared(after)[0].distance
 
     uniform = distance("uniform")
@@ -66,7 +66,7 @@ def _adversarial(erasing: Erasing, paths: Sequence[str], steps: int, seed: int) 
     """Return the divergence of the most different weights that were found to leave the answer where it is."""
     subject = erasing.subject
     with torch.no_grad(), record(subject.model, detach=True) as tape:
-        subject.answer()
+        erasing.whole()
     places = [(path, number) for path in paths for number in range(len(tape.calls(path)))]
     calls = [tape[place].dense() for place in places]
     open_to = [weights > 0 for weights in calls]
@@ -81,7 +81,7 @@ def _adversarial(erasing: Erasing, paths: Sequence[str], steps: int, seed: int) 
         with torch.enable_grad(), edit(subject.model) as edits:
             for (path, number), one in zip(places, found):
                 edits.weights(path, one.unsqueeze(-2) if one.dim() == 2 else one, call=number)
-            after = subject.answer()
+            after = erasing.whole()
         moved = (after - erasing.before.to(after.dtype)).abs().sum(dim=-1).div(2).mean()
         apart = torch.cat([_divergence(one, old).flatten() for one, old in zip(found, calls)]).mean()
         if float(moved.detach()) <= EPSILON:

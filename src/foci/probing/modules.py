@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from foci.errors import ConfigError, ShapeError
-from foci.probing.subject import Attended, Place, Source, Subject
+from foci.probing.erasers import Embedded, Inputs, Place
+from foci.probing.subject import Attended, Source, Subject
 from foci.recording import Recording, record
 
 
 def of_module(
     model: nn.Module,
-    inputs: Mapping[Place, Any] | Sequence[Any],
+    inputs: Inputs | Sequence[Any],
     *,
     answer: Callable[[Any], Tensor] | None = None,
     source: Source | None = None,
@@ -34,8 +35,10 @@ def of_module(
         answer: returns the probabilities ``(B, K)`` or ``(B, T, K)`` from what the model returns. Default: the softmax
             of its ``logits``, or of what it returns; of a language model's, that of the token that follows.
         source: which argument has the ids of the tokens ``(1, S)``, their labels, those that are never erased, and
-            those that people marked as the reason. Default: "input_ids", or else the only argument of whole numbers.
-        neutral: see `Subject`.
+            those that people marked as the reason; or that with the numbers of other parts, and how these are erased.
+            Default: "input_ids", or else the only argument of whole numbers.
+        neutral: the id whose vector takes the place of an erased one's, such as that of a mask token. Default: the
+            mean of all vectors.
         causal: tokens see only those before them, so what the last one reads counts; else the mean over all rows.
         title: the input, for people.
     """
@@ -46,14 +49,16 @@ def of_module(
             f"probe: an input is of type {type(inputs).__name__}, expected the arguments of one call, in a list or by "
             'name: inputs=[[ids], …] or [{"input_ids": ids}, …], with ids (1, tokens).'
         )
-    given: Mapping[Place, Any] = inputs if isinstance(inputs, Mapping) else dict(enumerate(inputs))
+    given: Inputs = inputs if isinstance(inputs, Mapping) else dict(enumerate(inputs))
     place = _place_of_ids(given) if source is None else source.place
-    ids = given.get(place)
-    if not isinstance(ids, Tensor) or ids.dim() != 2 or len(ids) != 1:
+    ids, kind = given.get(place), "ids (1, tokens)" if source is None or source.unit == "words" else "numbers (1, …)"
+    if not isinstance(ids, Tensor) or len(ids) != 1 or (kind.startswith("ids") and ids.dim() != 2):
         shape = tuple(getattr(ids, "shape", ()))
-        raise ShapeError(f"probe: {place!r} has shape {shape}, expected the ids (1, tokens) of one input.")
+        raise ShapeError(f"probe: {place!r} has shape {shape}, expected the {kind} of one input.")
     source = source or Source(place, tuple(map(str, ids[0].tolist())))
-    bare = Subject(model, given, {"tokens": source}, {}, answer or softmax_of_logits, neutral, title)
+    if neutral is not None:
+        source = source._replace(eraser=Embedded(neutral))
+    bare = Subject(model, given, {"tokens": source}, {}, answer or softmax_of_logits, title=title)
     with torch.no_grad(), record(model, detach=True) as tape:
         bare.answer()
     read = read_by_path(tape)
@@ -94,7 +99,7 @@ def softmax_of_logits(output: Any) -> Tensor:
     return last.float().softmax(dim=-1)
 
 
-def _place_of_ids(given: Mapping[Place, Any]) -> Place:
+def _place_of_ids(given: Inputs) -> Place:
     integer = [
         place
         for place, value in given.items()

@@ -15,7 +15,7 @@ from foci.probing.counterfactual import replace_weights
 from foci.probing.erasure import erase
 from foci.probing.options import Options
 from foci.probing.report import CHANCE, MATTERS, REPLACEABLE, SMALL, UNCLEAR, UNIFORM, Probe, Row
-from foci.probing.subject import Erasing, Subject
+from foci.probing.subject import Erasing, Source, Subject, Unit
 
 GRADIENT = "gradient × input"
 _DIFFERENT = 0.5 * float(np.log(2.0))
@@ -30,6 +30,7 @@ class _Key(NamedTuple):
     name: str
     head: int | None
     source: str
+    unit: Unit
 
 
 @dataclass
@@ -68,7 +69,7 @@ def probe_subjects(
     if not count:
         raise DataError("probe: there are no inputs, expected at least one.")
     if not found:
-        raise DataError(f"probe: no attention reads tokens that can be erased. {' '.join(notes)}".rstrip())
+        raise DataError(f"probe: no attention reads what can be erased. {' '.join(notes)}".rstrip())
     rows = [_row(key, one, options) for key, one in found.items()]
     return Probe(tuple(rows), count, tuple(notes))
 
@@ -77,19 +78,20 @@ def _probe_one(
     subject: Subject, options: Options, seed: int, found: dict[_Key, _Found], notes: dict[str, None]
 ) -> None:
     notes |= dict.fromkeys(subject.notes)
-    read = {one.source for one in subject.attentions.values()}
-    for key in (key for key in subject.sources if key in read):
-        source = subject.sources[key]
+    if not any(one.source in subject.sources for one in subject.attentions.values()):
+        return
+    for key, source in subject.sources.items():
         if len(source.erasable) < 2:
-            notes[f"inputs whose {key} has fewer than two tokens that can be erased are left out"] = None
+            notes[f"inputs whose {key} has fewer than two parts that can be erased are left out"] = None
             continue
         erasing = Erasing(subject, key, options.batch_size)
-        scores: dict[_Key, NDArray[np.float64]] = {_Key(GRADIENT, None, key): erasing.gradient()}
+        scores: dict[_Key, NDArray[np.float64]] = {_Key(GRADIENT, None, key, source.unit): erasing.gradient()}
         for name, attended in subject.attentions.items():
             if attended.source == key:
-                scores[_Key(name, None, key)] = attended.weights.mean(axis=0)
+                by = _Key(name, None, key, source.unit)
+                scores[by] = attended.weights.mean(axis=0)
                 if not options.attentions_only and len(attended.weights) > 1:
-                    scores |= {_Key(name, head, key): one for head, one in enumerate(attended.weights)}
+                    scores |= {by._replace(head=head): one for head, one in enumerate(attended.weights)}
         named = {str(number): one for number, one in enumerate(scores.values())}
         erased, random = erase(erasing, named, options.trials, seed)
         for one, (by, values) in zip(erased.values(), scores.items()):
@@ -99,17 +101,20 @@ def _probe_one(
             row.add("tau", one.tau, 0.0)
             below = (random[:, 0] < one.comprehensiveness).mean()
             row.beaten.append(float(below + (random[:, 0] == one.comprehensiveness).mean() / 2))
-            _agree(row, values, source.gold, source.erasable)
+            _agree(row, values, source)
             _replace(row, erasing, by, options, seed, notes)
 
 
-def _agree(row: _Found, values: NDArray[np.float64], gold: frozenset[int] | None, erasable: list[int]) -> None:
+def _agree(row: _Found, values: NDArray[np.float64], source: Source) -> None:
     """Compare with what people marked; a random score reaches the share of it."""
-    marked = {erasable.index(place) for place in gold or () if place in erasable}
+    erasable = source.erasable
+    marked = {erasable.index(place) for place in source.gold or () if place in erasable}
     if marked:
-        share = len(marked) / len(erasable)
-        row.add("auprc", average_precision(values[erasable], marked), share)
-        row.add("f1", marked_share(values[erasable], marked), share)
+        share, scores = len(marked) / len(erasable), values[erasable]
+        row.add("auprc", average_precision(scores, marked), share)
+        row.add("f1", marked_share(scores, marked), share)
+        if source.unit == "regions":
+            row.add("pointing", float(scores.any() and int(scores.argmax()) in marked), share)
 
 
 def _replace(row: _Found, erasing: Erasing, by: _Key, options: Options, seed: int, notes: dict[str, None]) -> None:
@@ -135,7 +140,7 @@ def _replace(row: _Found, erasing: Erasing, by: _Key, options: Options, seed: in
 def _row(key: _Key, found: _Found, options: Options) -> Row:
     measures = {name: estimate(values, seed=options.seed) for name, values in found.measures.items()}
     chance = {name: float(np.mean(values)) for name, values in found.chance.items()}
-    return Row(key.name, key.head, key.source, measures, chance, _verdicts(found, measures, options))
+    return Row(key.name, key.head, key.source, measures, chance, _verdicts(found, measures, options), key.unit)
 
 
 def _verdicts(found: _Found, measures: Mapping[str, Estimate], options: Options) -> tuple[str, ...]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foci.metrics.ranking import Estimate
+
+if TYPE_CHECKING:
+    from foci.probing.subject import Unit
 
 SMALL = 0.05
 """A total variation below which an answer is said to stay."""
@@ -15,28 +18,41 @@ MATTERS, CHANCE, UNCLEAR, UNIFORM, REPLACEABLE = "matters", "chance", "unclear",
 
 VERDICTS = {
     "en": {
-        MATTERS: "Removing what it read most changes the answer more than chance.",
-        CHANCE: "Removing what it read most changes the answer no more than chance: do not read it as a reason.",
-        UNCLEAR: "These inputs do not show whether removing it changes the answer more than chance: probe more.",
+        MATTERS: "Removing the {read} most changes the answer more than chance.",
+        CHANCE: "Removing the {read} most changes the answer no more than chance: do not read it as a reason.",
+        UNCLEAR: "These inputs do not show whether removing the {read} most changes the answer more than chance: "
+        "probe more.",
         UNIFORM: "With uniform weights the answer stays.",
         REPLACEABLE: "Quite different weights give the same answer.",
     },
     "zh": {
-        MATTERS: "抹去它看得最多的词，答案的变化超过随机水平。",
-        CHANCE: "抹去它看得最多的词，答案的变化不超过随机水平：不要把它当作理由。",
-        UNCLEAR: "抹去它看得最多的词，答案的变化是否超过随机水平，仅凭这些输入还看不出来：请用更多输入再测。",
+        MATTERS: "抹去它{read}，答案的变化超过随机水平。",
+        CHANCE: "抹去它{read}，答案的变化不超过随机水平：不要把它当作理由。",
+        UNCLEAR: "抹去它{read}，答案的变化是否超过随机水平，仅凭这些输入还看不出来：请用更多输入再测。",
         UNIFORM: "换成均匀的权重，答案不变。",
         REPLACEABLE: "换成很不一样的权重，答案也不变。",
     },
 }
+"""The verdicts, with a place for what was read."""
+
+READ: dict[str, dict[Unit, str]] = {
+    "en": {
+        "words": "words it read",
+        "regions": "regions it looked at",
+        "sound": "stretches of sound it listened to",
+    },
+    "zh": {"words": "看得最多的词", "regions": "看得最多的区域", "sound": "听得最多的声音片段"},
+}
+"""What a verdict calls that which was read."""
 
 
 MEASURES = {
-    "comprehensiveness": ("without what it read", "抹去所看的词"),
-    "sufficiency": ("with that alone", "只留所看的词"),
-    "tau": ("τ with leave-one-out", "与逐词抹去结果的 τ"),
+    "comprehensiveness": ("without what it read", "抹去所关注的内容"),
+    "sufficiency": ("with that alone", "只留所关注的内容"),
+    "tau": ("τ with leave-one-out", "与逐一抹去结果的 τ"),
     "auprc": ("AUPRC of what people marked", "对照人工标注的 AUPRC"),
     "f1": ("F1 of what people marked", "对照人工标注的 F1"),
+    "pointing": ("points at what they marked", "最大权重落在标注框内"),
     "uniform": ("uniform weights", "均匀的权重"),
     "permuted": ("permuted weights", "打乱的权重"),
     "adversarial": ("divergence at the same answer", "答案不变时的最大散度"),
@@ -55,6 +71,7 @@ class Row:
         measures: by name; a higher ``comprehensiveness`` and a lower ``sufficiency`` mean that what it read mattered.
         chance: what the same measures reach by chance, where that is known.
         verdicts: keys of `VERDICTS`.
+        unit: what the parts of the source are.
     """
 
     name: str
@@ -63,11 +80,12 @@ class Row:
     measures: Mapping[str, Estimate]
     chance: Mapping[str, float]
     verdicts: tuple[str, ...] = ()
+    unit: Unit = "words"
 
     def words(self, language: str = "en") -> str:
         """Return the verdict in words."""
         between = "" if language == "zh" else " "
-        return between.join(VERDICTS[language][key] for key in self.verdicts)
+        return between.join(VERDICTS[language][key].format(read=READ[language][self.unit]) for key in self.verdicts)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""What is probed: one input of a model, the tokens of it that can be erased, and what its attentions read of them."""
+"""What is probed: one input of a model, the parts of it that can be erased, and what its attentions read of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,24 +13,34 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from foci.errors import ConfigError, ShapeError
+from foci.probing.erasers import Embedded, Eraser, Inputs, Place, Values
 
-Place = int | str
+Unit = Literal["words", "regions", "sound"]
+"""What the parts of a source are: words or pieces of words, regions of an image, or stretches of sound."""
+Probabilities = Callable[[Any], Tensor]
 
 
 class Source(NamedTuple):
-    """Tokens of an input.
+    """Tokens of an input, or other parts of it: regions of an image, stretches of a recording.
 
     Attributes:
-        place: the tensor of their ids ``(1, S)`` among the arguments of the model: a number or a name.
+        place: the tensor of their ids ``(1, S)``, or of the numbers they consist of, among the arguments of the model:
+            a number or a name.
         tokens: their labels.
         fixed: those that are never erased, such as the special tokens that begin and end a text.
         gold: those that people marked as the reason; None if nobody did.
+        eraser: how they are erased. Default: at the embedding of their ids.
+        unit: what they are.
+        probabilities: returns those of the answers for which they are read; None: those of the subject.
     """
 
     place: Place
     tokens: tuple[str, ...]
     fixed: frozenset[int] = frozenset()
     gold: frozenset[int] | None = None
+    eraser: Eraser = Embedded()
+    unit: Unit = "words"
+    probabilities: Probabilities | None = None
 
     @property
     def erasable(self) -> list[int]:
@@ -76,25 +86,32 @@ class Subject:
         attentions: what its attentions read, by name.
         probabilities: returns those of the answers ``(B, K)``, or for an answer of T tokens ``(B, T, K)``, from what
             the model returns.
-        neutral: the id whose vector takes the place of an erased one's, such as that of a mask token. Default: the
-            mean of all vectors.
+        forward: is called with the arguments instead of the model, whose parts it calls.
         title: the input and the answer, for people.
+        notes: what is not measured of it, and why.
     """
 
     model: nn.Module
-    inputs: Mapping[Place, Any]
+    inputs: Inputs
     sources: Mapping[str, Source]
     attentions: Mapping[str, Attended]
-    probabilities: Callable[[Any], Tensor]
-    neutral: int | None = None
+    probabilities: Probabilities
+    forward: Callable[..., Any] | None = None
     title: str = ""
     notes: tuple[str, ...] = field(default=())
 
-    def answer(self, rows: int = 1) -> Tensor:
-        """Return the probabilities of the answers for this many copies of the input."""
-        args = [self._repeated(value, rows) for place, value in self.inputs.items() if isinstance(place, int)]
-        named = {name: self._repeated(value, rows) for name, value in self.inputs.items() if isinstance(name, str)}
-        found = self.probabilities(self.model(*args, **named))
+    def answer(self, rows: int = 1, inputs: Inputs | None = None, probabilities: Probabilities | None = None) -> Tensor:
+        """Return the probabilities of the answers.
+
+        Args:
+            rows: copies of the input that are answered.
+            inputs: other arguments, with a batch axis of 1 or of ``rows``.
+            probabilities: those of other answers.
+        """
+        given = self.inputs if inputs is None else inputs
+        args = [_repeated(value, rows) for place, value in given.items() if isinstance(place, int)]
+        named = {name: _repeated(value, rows) for name, value in given.items() if isinstance(name, str)}
+        found = (probabilities or self.probabilities)((self.forward or self.model)(*args, **named))
         if found.dim() not in (2, 3) or len(found) != rows:
             raise ShapeError(
                 f"probe: the probabilities have shape {tuple(found.shape)}, expected ({rows}, answers) or "
@@ -102,28 +119,31 @@ class Subject:
             )
         return found
 
-    def _repeated(self, value: Any, rows: int) -> Any:
-        if isinstance(value, Tensor) and value.dim() and len(value) == 1:
-            return value.expand(rows, *value.shape[1:])
-        return value
+
+def _repeated(value: Any, rows: int) -> Any:
+    if isinstance(value, Tensor) and value.dim() and len(value) == 1:
+        return value.expand(rows, *value.shape[1:])
+    return value
 
 
 class Erasing:
-    """Answers of a subject with some of its tokens erased: at the embeddings that read them.
-
-    The vector of an erased token is replaced by a neutral one, so the length of the input and its positions stay. An
-    embedding is found by the ids it is given: those of the source, in their order, perhaps without padding and in other
-    rows, as a document is read by sentences.
-    """
+    """Answers of a subject with some parts of one of its sources erased."""
 
     def __init__(self, subject: Subject, key: str, batch_size: int) -> None:
         self.subject, self.source, self.batch_size = subject, subject.sources[key], batch_size
-        self.ids = subject.inputs[self.source.place].flatten()
-        if len(self.ids) != len(self.source.tokens):
-            raise ShapeError(f"probe: {key!r} has {len(self.source.tokens)} tokens, but {len(self.ids)} ids.")
+        count = self.source.eraser.count(subject.inputs[self.source.place])
+        if count != len(self.source.tokens):
+            raise ShapeError(
+                f"probe: {key!r} has {len(self.source.tokens)} labels, but {self.source.place!r} has {count} "
+                f"{self.source.unit}. Name them all."
+            )
         with torch.no_grad():
             self.before = self._run([()])[0].double()
         self.best = self.before.argmax(dim=-1, keepdim=True)
+
+    def whole(self) -> Tensor:
+        """Return the answer to the whole input."""
+        return self.subject.answer(probabilities=self.source.probabilities)
 
     def changes(self, sets: Iterable[Collection[int]]) -> list[Change]:
         """Return how the answer changes without each of these sets of tokens."""
@@ -145,60 +165,24 @@ class Erasing:
         return [Change(*pair) for pair in zip(chosen.tolist(), apart.tolist())]
 
     def gradient(self) -> Float[NDArray[np.float64], " S"]:
-        """Return gradient × input of each token: of the log-probability of the answer, by the token's vectors."""
+        """Return gradient × input of each token: of the answer's log-probability, by the numbers it consists of."""
         with torch.enable_grad():
-            answer, vectors = self._run([()], differentiate=True)
+            answer, values = self._run([()], differentiate=True)
             log_probability = answer.gather(-1, self.best).clamp_min(1e-30).log().mean()
-            gradients = torch.autograd.grad(log_probability, vectors)
-        shares = torch.stack([(one * by).sum(dim=-1).double() for one, by in zip(vectors, gradients)]).sum(dim=0)
-        return np.asarray(shares.detach().cpu().numpy())
+            gradients = torch.autograd.grad(log_probability, [one.leaf for one in values])
+        shares = torch.zeros(len(self.source.tokens) + 1, dtype=torch.float64, device=answer.device)
+        for one, by in zip(values, gradients):
+            owner = one.owner.expand_as(by) % len(shares)  # −1 is counted last, and left out
+            shares.index_add_(0, owner.flatten(), (one.measured * by).double().flatten())
+        return np.asarray(shares[:-1].cpu().numpy())
 
-    def _run(self, sets: Sequence[Collection[int]], *, differentiate: bool = False) -> tuple[Tensor, list[Tensor]]:
-        """Return the answers without each set, and the vectors of the tokens, to differentiate by."""
-        seen: set[nn.Module] = set()
-        vectors: list[Tensor] = []
-
-        def erase(module: nn.Embedding, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
-            places = None if module in seen or not args else self._places(module, args[0], len(sets))
-            if places is None:
-                return None
-            seen.add(module)
-            flat = output.reshape(-1, output.shape[-1])
-            if differentiate:
-                vectors.append(flat[places].detach().requires_grad_())
-                return flat.detach().index_copy(0, places, vectors[-1]).reshape(output.shape)
-            count = len(self.ids)
-            rows = [number * count + place for number, gone in enumerate(sets) for place in gone]
-            neutral = self._neutral(module).to(flat.dtype)
-            return flat.index_put((places[torch.tensor(rows, dtype=torch.long)],), neutral).reshape(output.shape)
-
-        embeddings = [module for module in self.subject.model.modules() if isinstance(module, nn.Embedding)]
-        hooks = [module.register_forward_hook(erase) for module in embeddings]
-        try:
-            answer = self.subject.answer(len(sets))
-        finally:
-            for hook in hooks:
-                hook.remove()
-        if not seen:
-            raise ConfigError(
-                f"probe: no torch.nn.Embedding of {type(self.subject.model).__name__} reads the tokens of "
-                f"{self.source.place!r}, so they cannot be erased. Name the input that has the ids of the tokens."
-            )
-        return answer, vectors
-
-    def _neutral(self, module: nn.Embedding) -> Float[Tensor, " D"]:
-        weight = module.weight.detach()
-        return weight.mean(dim=0) if self.subject.neutral is None else weight[self.subject.neutral]
-
-    def _places(self, module: nn.Embedding, ids: Any, copies: int) -> Tensor | None:
-        """Return where the ids of the source stand among those of a call, flattened; None if it reads others."""
-        if not isinstance(ids, Tensor) or ids.is_floating_point():
-            return None
-        given, wanted = ids.flatten(), self.ids.clamp_max(module.num_embeddings - 1).repeat(copies)
-        places = torch.arange(len(given), device=given.device)
-        if given.shape != wanted.shape:
-            places = places[given != (module.padding_idx or 0)]
-        return places if len(places) == len(wanted) and torch.equal(given[places], wanted) else None
+    def _run(self, sets: Sequence[Collection[int]], *, differentiate: bool = False) -> tuple[Tensor, list[Values]]:
+        """Return the answers without each set, and the numbers of the tokens, to differentiate by."""
+        subject, source = self.subject, self.source
+        erased = source.eraser.erased(subject.model, subject.inputs, source.place, sets, differentiate=differentiate)
+        with erased as reading:
+            answer = subject.answer(len(sets), reading.inputs, source.probabilities)
+        return answer, reading.values
 
 
 def _is_span(span: object, size: int) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from foci.data import BOS, EOS, PAD, UNK, TokenBatches, Tokenizer
 from foci.data.batching import Sequences
+from foci.data.images.drawn import Scene
 from foci.data.images.features import ImageFeatures, cached_features, encode_images, fingerprint
 from foci.data.images.files import GRAY, Images, same_pixels
 from foci.data.splits import PARTS, Parts, file_key
@@ -23,10 +24,12 @@ from foci.errors import CheckpointError, ConfigError, DataError
 from foci.files import cache_folder
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.metrics.attention import movement
+from foci.metrics.boxes import Box
 from foci.metrics.captions import caption_scores
 from foci.models.captioner import SMALL, CaptionedImages, Captioner, build_captioner
 from foci.models.encoders.frozen import build_frozen_encoder
 from foci.models.options.images import FrozenAnnotationOptions
+from foci.probing.subject import Source
 from foci.tasks.caption.batches import CaptionBatch, CaptionExamples, drawn_captions
 from foci.tasks.caption.config import BUILT_IN, CaptionConfig, CaptionOptions
 from foci.tasks.caption.looks import Look, Looks, look, named_boxes, shapes_pointed_at, table_of_looks
@@ -34,6 +37,7 @@ from foci.tasks.caption.neighbors import keep_neighbors, nearest_captions
 from foci.tasks.caption.reader import CaptionedImage, read_captions
 from foci.tasks.frame.assets import Assets
 from foci.tasks.frame.file_task import shortened
+from foci.tasks.frame.probing.images import erasable_image
 from foci.tasks.frame.seq2seq_task import LENGTH_PENALTY, Seq2SeqTask, search_from
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Progress, Record, Shard, Splits, token_axes
 from foci.training.objective import Batches, Loss
@@ -387,6 +391,18 @@ class Caption(Seq2SeqTask):
             text=text,
             metadata={"score": hypothesis.score, "log-probability": hypothesis.log_prob},
         )
+
+    def erasable(
+        self, model: nn.Module, sources: _Sources, trace: Trace, record: Record
+    ) -> tuple[tuple[Any, Any], Mapping[str, Source]]:
+        """Return the image, or its features, and its regions."""
+        images = sources.batch([0]).to(next(model.parameters()).device)
+
+        def boxes(scene: Scene) -> list[Box]:
+            return [shape.box for shape in scene.shapes]
+
+        values, regions = erasable_image(images, trace.axes["image"], record, boxes)
+        return (values, None), {"image": regions}
 
     def _picture(self, sources: _Sources, number: int) -> NDArray[np.uint8]:
         """The image as a trace shows it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -19,6 +19,7 @@ from foci.errors import ConfigError
 from foci.metrics.boxes import area, points_at, share_inside
 from foci.models.encoders.image_grid import as_shares
 from foci.models.image_classifier import ImageClassifier, ImageClassifierOutput
+from foci.probing.subject import Source
 from foci.tasks.classify_images.config import (
     BUILT_IN,
     ClassifyImagesConfig,
@@ -29,6 +30,7 @@ from foci.tasks.classify_images.reader import ImageExamples, LabeledImage, augme
 from foci.tasks.frame.assets import Assets, Labels
 from foci.tasks.frame.class_folders import training_folder
 from foci.tasks.frame.labels.task import Encoded, LabelTask, Scored
+from foci.tasks.frame.probing.images import erasable_image
 from foci.tasks.frame.task import Evaluation, Field, Log, Progress, Record, Splits, Table
 from foci.training.objective import Loss
 from foci.viz.regions import smooth
@@ -135,6 +137,15 @@ class ClassifyImages(LabelTask):
         missing = sorted({*range(len(examples))} - {*images.kept})
         unusable = dict(zip(missing, map(str, images.unreadable), strict=True))
         return Encoded(ImageExamples(images, labels), unusable=unusable, rows=lambda indices: kept[indices].tolist())
+
+    maps = frozenset(("maps.0",))
+
+    def erasable(
+        self, encoded: Sequence[Any], trace: Trace, record: Record
+    ) -> tuple[Sequence[Any], Mapping[str, Source]]:
+        """Return the image and its regions."""
+        values, regions = erasable_image(encoded[0], trace.axes["image"], record, lambda scene: [scene.shapes[0].box])
+        return (values,), {"image": regions}
 
     def view(self, model: nn.Module, scored: Scored) -> ClassMaps:
         """Return the maps over the images of a batch."""

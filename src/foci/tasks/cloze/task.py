@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from foci.tasks.frame.assets import Assets
 from foci.tasks.frame.file_task import FileTask, shortened
 from foci.tasks.frame.notes import unknown_note
 from foci.tasks.frame.prediction_loop import batch_of, batches_by_length, by_length, predict_in_batches
+from foci.tasks.frame.probing.traces import FREQUENT, TracedPass, vector_source
 from foci.tasks.frame.scores import UNTRAINED, Scores, calibration_table
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Prediction, Progress, Record, Shard, Splits, Table
 from foci.tasks.frame.vocabulary import count_words, take_vectors
@@ -224,6 +225,43 @@ class Cloze(FileTask):
 
         batches = by_length(examples.document.lengths.tolist(), options.batch_tokens)
         return predict_in_batches(records, batches, answer, progress)
+
+    def traced_pass(self, model: nn.Module, assets: Words, record: Record) -> TracedPass:
+        """Return how the model reads a question and its document; the answer is the candidate.
+
+        What is erased of a word are its vectors and whether it occurs in the question; it stays a candidate.
+        """
+        reader = cast("Reader", model)
+        (prediction,) = self.predict(model, assets, [record], self.Options(), True, lambda done: None)
+        if prediction.trace is None:
+            raise DataError(f"probe: {'; '.join(prediction.details.get('notes', ['nothing was predicted']))}.")
+        asked = ClozeQuestion(record["document"], record["question"], record["candidates"], "")
+        question = self._tokenized(asked)
+        batch = batch_of(ClozeExamples([question], assets.vocabulary), [0])
+        batch = on_device(batch, next(model.parameters()).device)
+        words, asking = reader.embed(*batch[:4])
+        every = torch.arange(1, min(len(assets.vocabulary), FREQUENT + 1), device=words.device).unsqueeze(0)
+        nothing = every[:, :0]
+        known, _ = reader.embed(every, nothing, torch.full_like(every, -1), nothing)
+        blank = frozenset(place for place, word in enumerate(question.question) if word == BLANK)
+        sources = {
+            "document": vector_source(0, question.words, words, known),
+            "question": vector_source(1, question.question, asking, known)._replace(fixed=blank),
+        }
+
+        def probabilities(output: ReaderOutput) -> Tensor:
+            return (output.probabilities.float().clamp_min(1e-30).log() / self.temperature()).softmax(dim=-1)
+
+        inputs = (
+            words,
+            asking,
+            batch.document > 0,
+            batch.question > 0,
+            batch.places,
+            batch.blank,
+            batch.num_candidates,
+        )
+        return TracedPass(inputs, sources, prediction.trace, probabilities, reader.read)
 
     def _prediction(
         self,

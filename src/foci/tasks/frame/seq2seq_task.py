@@ -21,19 +21,20 @@ from foci.data.batching import on_device
 from foci.data.copy_ids import CopyIds, SourceRow, padded_sources
 from foci.data.text_size import text_size
 from foci.decoding import DecoderInputs, GenerationConstraints, Hypothesis, Sampler, beam, encode_source, greedy, sample
-from foci.errors import ConfigError
+from foci.errors import ConfigError, DataError
 from foci.layers.copying import CopySource, copying_head
 from foci.layers.incremental.quantized_linear import quantize
 from foci.layers.interfaces import StepDecoder
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.metrics.likelihood import Likelihood, TextSize
 from foci.models.encoder_decoder import EncoderDecoder
+from foci.probing.subject import Source
 from foci.scripts import begins_spaceless, lowered
 from foci.tasks.frame.file_task import FileTask
 from foci.tasks.frame.prediction_loop import by_length, predict_in_batches
-from foci.tasks.frame.probing.traces import TracedPass
+from foci.tasks.frame.probing.traces import TracedPass, text_sources
 from foci.tasks.frame.search_options import SearchOptions
-from foci.tasks.frame.task import FILES, Prediction, Progress, Record
+from foci.tasks.frame.task import Prediction, Progress, Record
 from foci.viz.axis import Axis, Mark
 from foci.viz.trace import COPIED, P_GEN, Trace
 from foci.weights import Weights
@@ -221,21 +222,31 @@ class Seq2SeqTask(FileTask):
 
     def traced_pass(self, model: nn.Module, assets: Any, record: Record) -> TracedPass:
         """Return how the model reads an input; the answer is the best hypothesis, token by token."""
-        if self.inputs[0].kind in FILES:
-            return super().traced_pass(model, assets, record)
         sources, options = self.encode_sources(assets, [record]), self.limited(self.Options())
+        if unusable := self.unusable(sources):
+            raise DataError(f"probe: {unusable[0]}")
         hypothesis = next(iter(self.search(model, sources, [0], options)))[0]
-        given, valid = padded(model, [sources[0]])
-        if isinstance(given, CopySource) or not hypothesis.tokens:
-            raise ConfigError("probe: the model copies words of its source, or answers nothing. Probe another input.")
+        if not hypothesis.tokens:
+            raise ConfigError("probe: the model answers nothing. Probe another input.")
         text = self.decode(assets, sources, 0, hypothesis.tokens)
         trace = self.trace(model, assets, sources, 0, hypothesis, text)
-        read = torch.tensor([_read_by_decoder(_produced(hypothesis))], dtype=torch.long, device=valid.device)
+        inputs, erased = self.erasable(model, sources, trace, record)
+        device = next(model.parameters()).device
+        read = torch.tensor([_read_by_decoder(_produced(hypothesis))], dtype=torch.long, device=device)
 
         def probabilities(output: Any) -> Tensor:
             return cast("Tensor", output.logits.float().softmax(dim=-1))
 
-        return TracedPass((given, valid, read), {"source": 0}, trace, probabilities)
+        return TracedPass((*inputs, read), erased, trace, probabilities)
+
+    def erasable(
+        self, model: nn.Module, sources: Any, trace: Trace, record: Record
+    ) -> tuple[tuple[Any, Any], Mapping[str, Source]]:
+        """Return the first of some sources as the model takes it, and what of it can be erased, by the trace's axis."""
+        given, valid = padded(model, [sources[0]])
+        if isinstance(given, CopySource):
+            raise ConfigError("probe: the model copies words of its source. Probe another input.")
+        return (given, valid), text_sources(trace, {"source": 0})
 
 
 # ---- the search

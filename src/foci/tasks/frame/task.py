@@ -310,9 +310,13 @@ class Task(ABC):
 
     def traced_pass(self, model: nn.Module, assets: Any, record: Record) -> TracedPass:
         """Return one pass of the model over an input, for `foci.probe` and relevance."""
-        raise ConfigError(
-            f"inputs of {self.name} are not read word by word, so that none can be erased. Take a run of classify, "
-            "entail, translate or summarize, or the model itself: foci.probe(run.model, …)."
+        raise self.not_erasable()
+
+    def not_erasable(self) -> ConfigError:
+        """Return the error of a task of whose inputs no part can be erased."""
+        return ConfigError(
+            f"{self.name} does not say which parts of its inputs can be erased (Task.traced_pass). Probe the model "
+            "itself: foci.probe(run.model, …)."
         )
 
     def stream(

@@ -13,10 +13,13 @@ from torch import Tensor
 
 from foci.data import BOS, EOS, PAD, UNK, Tokenizer
 from foci.decoding import GenerationConstraints, Hypothesis, Sampler, SlidingContext, beam, generate, iterate, windows
+from foci.errors import DataError
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.metrics.likelihood import Likelihood
 from foci.models.language_model import LanguageModel
 from foci.printable import printable
+from foci.probing.subject import Source
+from foci.tasks.frame.probing.traces import TracedPass
 from foci.tasks.frame.task import Prediction, Record
 from foci.tasks.generate.config import GenerateOptions
 from foci.tasks.generate.windows import Ids, encode_text, size_of
@@ -69,6 +72,27 @@ class Prompt:
 
     def continued(self, trace: bool) -> Prediction:
         """Return the continuation, and further ones as its alternatives."""
+        made = [self._prediction(one, trace) for one in self._hypotheses()]
+        return replace(made[0], alternatives=tuple(made[1:]))
+
+    def traced_pass(self) -> TracedPass:
+        """Return how the model reads a text that it continues; the answer is the tokens it produces, one by one.
+
+        Of a long text it is the last window of the context. Where nothing is produced, the answer is the text itself.
+        """
+        produced = self._hypotheses()[0].tokens
+        tokens, first, inputs = self._window(produced)
+        if len(tokens) < 2:
+            raise DataError("probe: the text has too few tokens to erase one. Give a longer one.")
+        trace = self._trace(produced, self.tokenizer.decode(produced))
+        past = Source(0, trace.axes["past"].labels, fixed=frozenset((0,)))  # <bos>
+
+        def probabilities(output: TokenLogits) -> Tensor:
+            return output.logits[:, first:].float().softmax(dim=-1)
+
+        return TracedPass((inputs,), {"past": past}, trace, probabilities)
+
+    def _hypotheses(self) -> list[Hypothesis]:
         options = self.options
         sliding, constraints = self._sliding, self._constraints
         if options.beam_size > 1:
@@ -86,8 +110,7 @@ class Prompt:
             choose = _sampler(options).chooser(self._generator, prompts)
             rows = generate(sliding, start, constraints, choose, ends_here=_StopStrings(self.tokenizer, options.stop))
             hypotheses = [one for row in rows for one in row]
-        made = [self._prediction(one, trace) for one in hypotheses]
-        return replace(made[0], alternatives=tuple(made[1:]))
+        return hypotheses
 
     def pieces(self) -> Generator[str, None, Prediction]:
         """Yield the pieces of the continuation as they are produced; return the prediction."""
@@ -164,8 +187,8 @@ class Prompt:
         traced = self._trace([], self.record["text"]) if trace and len(self.ids) else None
         return Prediction(self.record, "\n".join(lines), total, details, traced)
 
-    def _trace(self, produced: list[int], text: str) -> Trace:
-        """What each token of the last window read of the tokens before it, and how surprising each was.
+    def _window(self, produced: list[int]) -> tuple[list[int], int, Tensor]:
+        """The tokens of the last window, the first of them that is produced, and what the model reads to predict them.
 
         Without produced tokens these are the tokens of the text itself.
         """
@@ -173,8 +196,12 @@ class Prompt:
         begin = windows(len(whole), self.context, self.stride)[-1].begin if whole else 0
         tokens = whole[begin:]
         inputs = torch.tensor([[BOS, *tokens[:-1]]] if tokens else [[]], dtype=torch.long, device=self.device)
+        return tokens, max(len(self.ids) - begin, 0) if produced else 0, inputs
+
+    def _trace(self, produced: list[int], text: str) -> Trace:
+        """What each token of the last window read of the tokens before it, and how surprising each was."""
+        tokens, first, inputs = self._window(produced)
         predicted: TokenLogits = self.model(inputs)
-        first = max(len(self.ids) - begin, 0) if produced else 0
         labels = self.tokenizer.labels(tokens)
         rows = torch.arange(first, len(tokens), device=self.device)
         surprise = -predicted.logits.float().log_softmax(dim=-1)[0, torch.arange(len(tokens)), tokens]

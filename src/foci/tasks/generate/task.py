@@ -15,6 +15,7 @@ from foci.metrics.likelihood import Likelihood, TextSize
 from foci.models.language_model import LanguageModel, build_language_model
 from foci.tasks.frame.assets import TokenizerAssets
 from foci.tasks.frame.data_settings import shares_of
+from foci.tasks.frame.probing.traces import TracedPass
 from foci.tasks.frame.task import (
     Evaluation,
     Field,
@@ -43,6 +44,9 @@ from foci.tasks.generate.windows import (
     size_of,
 )
 from foci.training.objective import Batches, Loss
+
+PROBED = 20
+"""Tokens that are produced at most where it is asked what they hang on."""
 
 
 class HeldOut(NamedTuple):
@@ -239,6 +243,10 @@ class Generate(Task):
             found.append(prompt.scored(trace) if options.score else prompt.continued(trace))
             progress(1)
         return found
+
+    def traced_pass(self, model: nn.Module, assets: TokenizerAssets, record: Record) -> TracedPass:
+        """Return how the model reads a text that it continues by the likeliest tokens, `PROBED` of them at most."""
+        return self._prompt(model, assets, record, GenerateOptions(max_new_tokens=PROBED, temperature=0)).traced_pass()
 
     def stream(
         self, model: nn.Module, assets: TokenizerAssets, record: Record, options: GenerateOptions

@@ -183,6 +183,14 @@ class Memorize(Task):
             progress(1)
         return found
 
+    def not_erasable(self) -> ConfigError:
+        """Return why nothing is erased: what is read was written by the network itself."""
+        return ConfigError(
+            "memorize reads slots of a memory that the network itself wrote, so that no part of an input is erased "
+            "with one. Look at what it reads and writes with foci show RUN 20, or measure how it copes with longer "
+            "sequences with foci evaluate RUN --lengths 10,20,40."
+        )
+
     def _trace(self, result: ntm.NTMOutput, length: int, text: str) -> Trace:
         if not result.attentions:
             raise ConfigError(f"a model of kind {self.config.model.kind!r} attends to nothing, so it has no trace.")

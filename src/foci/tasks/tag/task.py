@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -25,6 +25,7 @@ from foci.tasks.frame.baselines import most_frequent, most_frequent_by
 from foci.tasks.frame.file_task import FileTask, log_labels, shortened
 from foci.tasks.frame.notes import left_out, unknown_note
 from foci.tasks.frame.prediction_loop import batch_of, batches_by_length, by_length, predict_in_batches
+from foci.tasks.frame.probing.traces import FREQUENT, TracedPass, vector_source
 from foci.tasks.frame.scores import calibration_table
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Prediction, Progress, Record, Shard, Splits, Suited
 from foci.tasks.frame.vocabulary import count_with_vectors, take_vectors
@@ -362,6 +363,36 @@ class Tag(FileTask):
 
         batches = by_length(examples.words.lengths.tolist(), options.batch_tokens)
         return predict_in_batches(records, batches, answer, progress)
+
+    def traced_pass(self, model: nn.Module, assets: TagLexicon, record: Record) -> TracedPass:
+        """Return how the model reads a sentence, whose words are erased with their letters.
+
+        The answer is the tag of each word; for the attention that reads what the intent is made of, the intent.
+        """
+        tagger = cast("Tagger", model)
+        (prediction,) = self.predict(model, assets, [record], self.Options(), True, lambda done: None)
+        sentence = self._sentence({"text": record["text"], "spans": [], "words": record.get("words")}, 0)
+        if prediction.trace is None or not sentence.words:
+            raise DataError("probe: the sentence has no words.")
+        like = next(model.parameters())
+        batch, known = (
+            on_device(batch_of(TagExamples([words], None, [-1], assets.vocabulary, assets.letters), [0]), like.device)
+            for words in (self._words(sentence), assets.vocabulary.words[: assets.trained - 1][:FREQUENT])
+        )
+        vectors = tagger.embed(batch.words, batch.letters, batch.spelt)
+        words = vector_source(0, sentence.tokens, vectors, tagger.embed(known.words, known.letters, known.spelt))
+
+        def tags(output: TagScores) -> Tensor:
+            return crf.marginals(*chain_of(output), output.emissions.new_ones(output.emissions.shape[:2]) > 0)
+
+        def intent(output: TagScores) -> Tensor:
+            return output.intents.float().softmax(dim=-1)
+
+        sources = {"words": words, "words, for the intent": words._replace(probabilities=intent)}
+        reads = {"intent": "words, for the intent"}
+        if not assets.intents:
+            sources, reads = {"words": words}, {}
+        return TracedPass((vectors, batch.words > 0), sources, prediction.trace, tags, tagger.score, reads=reads)
 
     def _notes(self, sentence: TaggedSentence, assets: TagLexicon) -> list[str]:
         """Return notes on words in letters that the run does not know, not read whole, or split otherwise."""

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
-from foci.data import PAD, TokenBatches, Tokenizer
+from foci.data import BOS, PAD, TokenBatches, Tokenizer
 from foci.data.audio.augment import Masking, spec_augment
 from foci.data.audio.features import normalized
 from foci.data.audio.files import Utterance, same_samples, write_sound
@@ -29,9 +30,11 @@ from foci.metrics.error_rates import character_errors, differences, sentence_err
 from foci.models.recognizer import Recognizer, RecognizerLoss
 from foci.scripts import join_texts, lowered
 from foci.tasks.frame.file_task import FileTask, shortened
+from foci.tasks.frame.probing.sound import erasable_sound
+from foci.tasks.frame.probing.traces import TracedPass
 from foci.tasks.frame.scores import calibration_table
 from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table
-from foci.tasks.transcribe.answer import align, no_prediction, prediction_of
+from foci.tasks.transcribe.answer import align, no_prediction, prediction_of, speech_trace
 from foci.tasks.transcribe.config import (
     BUILT_IN,
     TranscribeConfig,
@@ -338,6 +341,41 @@ class Transcribe(FileTask):
             else:
                 found[number] = prediction_of(recognizer, assets, settings, record, answers, options, odds, trace=trace)
         return [found[number] for number in range(len(records))]
+
+    def traced_pass(self, model: nn.Module, assets: SpeechAssets, record: Record) -> TracedPass:
+        """Return how the model hears the first segment of a recording; the answer is its transcript, token by token.
+
+        A tenth of a second is erased at a time, since neighboring frames carry the same.
+        """
+        recognizer, settings, options = _plain(model), self.config.features, self.Options()
+        ((_, answers),) = answer_records(
+            recognizer, assets, settings, [record], options, lambda done: None, shown=options.segment
+        )
+        if isinstance(answers, DataError):
+            raise answers
+        first, seconds = answers.segments[0], self._seconds(model)
+        heard = align(recognizer, assets, first.encoded, first.hypotheses[0], seconds)
+        trace = speech_trace(recognizer, assets, first, heard, seconds, settings.sample_rate)
+        frames = normalized(first.segment.features, settings.normalize, assets.features)
+        features = torch.from_numpy(np.ascontiguousarray(frames)).to(next(model.parameters())).unsqueeze(0)
+        sound, groups = erasable_sound(features, trace.axes["source"], recognizer.subsampling_factor)
+        target = torch.tensor([[BOS, *heard.hypothesis.tokens]], device=features.device)
+        lengths = torch.tensor([features.shape[1]], device=features.device)
+
+        def forward(features: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+            encoded = recognizer.encode(features, lengths)
+            if recognizer.decoder is None:
+                return recognizer.ctc_log_probs(encoded)
+            return recognizer.teach(encoded, target).logits
+
+        def probabilities(output: Tensor) -> Tensor:
+            return output.float().softmax(dim=-1)
+
+        count = len(answers.segments)
+        notes = () if count == 1 else (f"{record['audio']}: only the first of {count} segments is probed",)
+        inputs = (features, lengths, target)
+        sources, grouped = {"source": sound}, {"source": groups}
+        return TracedPass(inputs, sources, trace, probabilities, forward, grouped, notes=notes)
 
     def names_inputs(self, options: TranscribeOptions) -> bool:
         """Return whether transcripts have the form of a file: CTM or captions."""

@@ -14,16 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from foci.data.batching import Indices, Sequences
-from foci.data.images.drawn import PREFIX, find_scene, questions
+from foci.data.images.drawn import PREFIX, Scene, find_scene, questions
 from foci.data.images.files import Images, log_reduction, same_pixels
 from foci.data.splits import file_key, text_key
 from foci.data.vocabulary import Vocabulary
 from foci.metrics.boxes import Box, area, points_at, share_inside
 from foci.models.image_answerer import ImageAnswerer
+from foci.probing.subject import Source
 from foci.tasks.frame.assets import Assets, Labels
 from foci.tasks.frame.baselines import most_frequent_by
 from foci.tasks.frame.labels.task import Encoded, LabelTask, Scored
 from foci.tasks.frame.notes import truncated, unknown_words
+from foci.tasks.frame.probing.images import erasable_image
 from foci.tasks.frame.task import Evaluation, Field, Log, Progress, Record, Shard, Splits, Table
 from foci.tasks.frame.vocabulary import count_words
 from foci.tasks.vqa.config import BUILT_IN, VqaConfig, VqaEvaluateOptions, VqaOptions
@@ -178,6 +180,17 @@ class Vqa(LabelTask):
             rows=lambda indices: [kept[number] for number in grouped.numbers(indices)],
         )
 
+    maps = frozenset(("hops",))
+
+    def erasable(
+        self, encoded: Sequence[Any], trace: Trace, record: Record
+    ) -> tuple[Sequence[Any], Mapping[str, Source]]:
+        """Return the image and the question, and the regions of the one and the words of the other."""
+        images, words, _ = encoded
+        question = record["question"]
+        values, regions = erasable_image(images, trace.axes["image"], record, lambda scene: _boxes(scene, question))
+        return (values, words), {"image": regions, "question": Source(1, tuple(self._words(question)))}
+
     def notes(self, example: ImageQuestion, assets: VqaAssets) -> list[str]:
         """Return messages about words that were not read, and about those that are not known."""
         read = self._words(example.question)
@@ -224,7 +237,8 @@ class Vqa(LabelTask):
         def observe(view: HopMaps, examples: Sequence[ImageQuestion]) -> None:
             size = view.images.shape[2]
             for row, one in enumerate(examples):
-                if boxes := _boxes(one):
+                drawn = one.image.startswith(PREFIX)
+                if boxes := _boxes(find_scene(one.image), one.question) if drawn else []:
                     areas.append(sum(map(area, boxes)))
                     hops.append([_placed(weights.reshape(view.grid), boxes, size) for weights in view.maps[row]])
 
@@ -252,14 +266,11 @@ class HopMaps(NamedTuple):
     grid: tuple[int, int]
 
 
-def _boxes(example: ImageQuestion) -> list[Box]:
-    """Where the shapes are that a question about a drawn scene asks about; nothing for other images and questions."""
-    if not example.image.startswith(PREFIX):
-        return []
-    scene = find_scene(example.image)
+def _boxes(scene: Scene, question: str) -> list[Box]:
+    """Where the shapes are that a question about a drawn scene asks about; nothing for other questions."""
     for language in ("en", "zh"):
         for one in questions(scene, language):
-            if one.question == example.question:
+            if one.question == question:
                 return [scene.shapes[number].box for number in one.about]
     return []
 

@@ -11,7 +11,7 @@ from foci.errors import ConfigError
 from foci.recording import record
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.probing.runs import traces_with_relevance
-from foci.tasks.frame.probing.traces import _marked, _paths_of, _places
+from foci.tasks.frame.probing.traces import _maps, _marked, _paths_of, _places
 from foci.tasks.translate.task import Translate
 
 
@@ -96,7 +96,7 @@ def test_modules_are_found_by_their_weights_in_any_order(run):
         with record(run.model, detach=True) as tape:
             run.model(*one.inputs)
     turned = replace(one.trace, attentions=dict(reversed(one.trace.attentions.items())))
-    found, others = _paths_of(turned, tape)
+    found, others = _paths_of(_maps(one._replace(trace=turned)), tape)
     kinds = {"self": "self_attention", "cross": "cross_attention"}
     parts = {name: name.split(".") for name in turned.attentions}
     assert found == {name: f"{side}.layers.{layer}.{kinds[kind]}" for name, (side, layer, kind) in parts.items()}

@@ -28,11 +28,12 @@ from foci.errors import DataError
 from foci.metrics import labels as label_metrics
 from foci.metrics.calibration import fit_share
 from foci.printable import printable
+from foci.probing.subject import Source
 from foci.tasks.frame.baselines import most_frequent
 from foci.tasks.frame.file_task import LOGGED_LABELS, FileTask, log_labels, shortened
 from foci.tasks.frame.notes import left_out
 from foci.tasks.frame.prediction_loop import by_length, predict_in_batches
-from foci.tasks.frame.probing.traces import TracedPass
+from foci.tasks.frame.probing.traces import TracedPass, text_sources
 from foci.tasks.frame.scores import UNTRAINED, Scores, calibration_table
 from foci.tasks.frame.task import Evaluation, Log, Prediction, Progress, Record, Shard, Splits, Table
 from foci.training.objective import Batches, Loss
@@ -116,6 +117,8 @@ class LabelTask(FileTask):
         "macro_f1": "higher",
     }
 
+    maps: ClassVar[frozenset[str]] = frozenset()
+    """Attentions of a trace whose rows are maps of their own, such as those of hops."""
     token_inputs: ClassVar[Mapping[str, int]] = {}
     """Of the axes of a trace that are words, which of the model's inputs has their ids."""
 
@@ -352,19 +355,26 @@ class LabelTask(FileTask):
 
     def traced_pass(self, model: nn.Module, assets: Any, record: Record) -> TracedPass:
         """Return how the model reads an input; of answers by a vote, the answer is the network's."""
-        if not self.token_inputs:
-            return super().traced_pass(model, assets, record)
         (prediction,) = self.predict(model, assets, [record], self.Options(), True, lambda done: None)
         if prediction.trace is None:
             raise DataError(f"probe: {prediction.details.get('notes', 'the input cannot be read')}")
         example = self.Example(*(record[one.name] for one in self.inputs), "")
-        *inputs, _ = self.encode([example], [UNTRAINED], assets, None).batch(np.array([0]))
+        *encoded, _ = self.encode([example], [UNTRAINED], assets, None).batch(np.array([0]))
+        inputs, sources = self.erasable(encoded, prediction.trace, record)
 
         def probabilities(output: Any) -> Tensor:
             scores: Tensor = output.logits.float() / self.temperature()
             return scores.softmax(dim=-1)
 
-        return TracedPass(inputs, self.token_inputs, prediction.trace, probabilities)
+        return TracedPass(inputs, sources, prediction.trace, probabilities, apart=self.maps)
+
+    def erasable(
+        self, encoded: Sequence[Any], trace: Trace, record: Record
+    ) -> tuple[Sequence[Any], Mapping[str, Source]]:
+        """Return an encoded input as the model takes it, and what of it can be erased, by the axis of the trace."""
+        if not self.token_inputs:
+            raise self.not_erasable()
+        return encoded, text_sources(trace, self.token_inputs)
 
     # ---- evaluation
 

@@ -16,7 +16,7 @@ from foci.probing.report import Probe
 from foci.probing.subject import Subject
 from foci.settings import build
 from foci.tasks.frame.predictor import Predictor
-from foci.tasks.frame.probing.traces import explained_trace, subject_of_trace
+from foci.tasks.frame.probing.traces import TracedPass, explained_trace, subject_of_trace
 from foci.tasks.frame.task import Progress, as_records, is_empty
 from foci.viz.trace import Trace
 
@@ -32,13 +32,15 @@ def probe(
 ) -> Probe:
     """Measure whether what each attention and head read mattered for the answers.
 
-    Tokens are erased in the order of the weights, of gradient × input and at random; weights are made uniform,
-    permuted, and as different as they can be with the same answer; and they are compared with what people marked.
+    Tokens, regions of images or stretches of sound are erased in the order of the weights, of gradient × input and at
+    random; weights are made uniform, permuted, and as different as they can be with the same answer; and they are
+    compared with what people marked.
 
     Args:
         model: what `foci.load` returns, or any module in evaluation mode.
-        inputs: as the run takes them, with ``rationales`` where people marked the reason: ``[[begin, end], …]`` in
-            characters. Of a module, the arguments of each input, by name or in order, with a batch axis of 1, or a
+        inputs: as the run takes them, with what people marked as the reason, if they did: ``rationales``,
+            ``[[begin, end], …]`` in characters of a text, or ``boxes``, ``[[left, top, right, bottom], …]`` in pixels
+            of an image. Of a module, the arguments of each input, by name or in order, with a batch axis of 1, or a
             `foci.probing.Subject`.
         answer: of a module, returns the probabilities of its answers from what it returns.
         causal: of a module, whether tokens see only those before them.
@@ -75,15 +77,22 @@ def subjects_of_run(run: Predictor, inputs: Iterable[Any]) -> Iterator[Subject]:
         if is_empty(given, task.inputs):
             raise ConfigError(f"probe: entry {number} is empty, expected text.")
         with torch.no_grad():
-            one = task.traced_pass(run.model, run.assets, task.normal(given))
-            subject = subject_of_trace(run.model, one, given)
+            subject = subject_of_trace(run.model, _pass_of(run, given), given)
         yield subject
+
+
+def probed_trace(run: Predictor, given: Any) -> Trace:
+    """Return the trace of an input of a run as it is probed."""
+    (record,) = as_records("probe", [run.task.as_input(given)], run.task.inputs)
+    return _pass_of(run, record).trace
+
+
+def _pass_of(run: Predictor, given: Mapping[str, Any]) -> TracedPass:
+    with torch.no_grad():
+        return run.task.traced_pass(run.model, run.assets, run.task.normal(given))
 
 
 def traces_with_relevance(run: Predictor, inputs: Iterable[Any], method: str) -> Iterator[Trace]:
     """Return the traces of inputs of a run with a relevance that is computed with the model, beside their weights."""
-    task = run.task
-    for given in as_records("relevance", inputs, task.inputs):
-        with torch.no_grad():
-            one = task.traced_pass(run.model, run.assets, task.normal(given))
-        yield explained_trace(run.model, one, method)
+    for given in as_records("relevance", inputs, run.task.inputs):
+        yield explained_trace(run.model, _pass_of(run, given), method)
