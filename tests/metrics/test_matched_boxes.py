@@ -5,7 +5,7 @@ import pytest
 from scattered_boxes import scenes
 
 from foci.metrics.detection import Found, Marked, average_precision, overlaps
-from foci.metrics.matched_boxes import confusion, matched
+from foci.metrics.matched_boxes import confusion, matched, mistakes
 
 
 def by_loops(found, marked, threshold):
@@ -71,3 +71,29 @@ def test_a_confusion_by_hand():
     found = Found(predicted, np.array([0, 0, 1, 1]), np.array([0.9, 0.8, 0.7, 0.2]))
     expected = [[1, 0, 0], [1, 0, 1], [0, 1, 0]]  # the box of the third object does not reach the score
     assert confusion([found], [truth], 2, threshold=0.5).tolist() == expected
+
+
+@pytest.mark.parametrize("crowds", [0.0, 0.4])
+def test_mistakes_are_all_that_is_off_the_diagonal(crowds):
+    found, marked = scenes(5, images=19, crowds=crowds, scores=1009)
+    seen = mistakes(found, marked, threshold=0.3)
+    counts = confusion(found, marked, 5, threshold=0.3)
+    assert len(seen.missed) == counts[:-1, -1].sum()
+    assert len(seen.false) == counts[-1].sum()
+    assert len(seen.wrong) == counts[:-1, :-1].sum() - counts.diagonal()[:-1].sum()
+    for one in seen.wrong:
+        assert found[one.image].labels[one.box] != marked[one.image].labels[one.object]
+    for kind in (seen.wrong, seen.false):
+        scores = [found[one.image].scores[one.box] for one in kind]
+        assert scores == sorted(scores, reverse=True) == [one.score for one in kind]
+    for one in seen.missed:
+        boxes, objects = found[one.image], marked[one.image]
+        shares = overlaps(boxes.boxes, objects.boxes[[one.object]], np.array([False]))[:, 0]
+        suspected = (shares >= 0.5) & (boxes.labels == objects.labels[one.object])
+        assert one.score == max(boxes.scores[suspected], default=0.0)
+        # A box of the class that reaches the score may have taken an object that it covers more.
+        assert one.score < 0.3 or suspected.sum() > 0
+    assert [one.score for one in seen.missed] == sorted(one.score for one in seen.missed)
+    for one in seen.false:
+        share = overlaps(found[one.image].boxes[[one.box]], marked[one.image].boxes, marked[one.image].crowd)[0]
+        assert (one.object is None) == (share.max(initial=0.0) < 0.5)

@@ -17,6 +17,8 @@ from numpy import ndarray
 from foci.metrics.detection import Found, Marked, check_images, overlaps
 
 _NOTHING, _CROWD = -1, -2
+_FOUND = 0.5
+"""The lowest intersection over union with an object that is found."""
 
 
 class Matched(NamedTuple):
@@ -37,7 +39,7 @@ class Matched(NamedTuple):
         return left
 
 
-def matched(found: Found, marked: Marked, *, threshold: float, iou: float = 0.5) -> Matched:
+def matched(found: Found, marked: Marked, *, threshold: float, iou: float = _FOUND) -> Matched:
     """Return which box of an image found which object.
 
     Args:
@@ -105,3 +107,62 @@ def confusion(
         np.add.at(counts, (right, predicted), 1)
         np.add.at(counts, (objects.labels[pairs.missed(objects)], num_classes), 1)
     return counts
+
+
+class Mistake(NamedTuple):
+    """A box or an object that is not as it should be.
+
+    Attributes:
+        image: the place of its image.
+        box: the place of the predicted box; None of an object that was missed.
+        object: the place of the object; of a box that took none the one that it covers, None if there is none.
+        score: of the box; of a missed object the highest score of a box of its class that covers it, 0 without one.
+    """
+
+    image: int
+    box: int | None
+    object: int | None
+    score: float
+
+
+class Mistakes(NamedTuple):
+    """Objects that were missed, boxes of a wrong class, and boxes that found nothing: of each kind the worst first."""
+
+    missed: list[Mistake]
+    wrong: list[Mistake]
+    false: list[Mistake]
+
+
+def mistakes(found: Sequence[Found], marked: Sequence[Marked], *, threshold: float) -> Mistakes:
+    """Return all mistakes; of boxes those with the highest scores first, of missed objects the least suspected ones.
+
+    Args:
+        found: the predicted boxes of each image.
+        marked: the objects of each image.
+        threshold: the lowest score of the boxes that count.
+
+    Example:
+        >>> truth = Marked.from_boxes(np.array([[0.0, 0.0, 4.0, 4.0], [6.0, 0.0, 9.0, 4.0]]), np.array([0, 1]))
+        >>> boxes = Found(truth.boxes[[0, 0]], np.array([1, 0]), np.array([0.9, 0.8]))
+        >>> seen = mistakes([boxes], [truth], threshold=0.5)
+        >>> seen.missed, seen.wrong, seen.false
+        ([Mistake(image=0, box=None, object=1, score=0.0)], [], [Mistake(image=0, box=0, object=0, score=0.9)])
+    """
+    all_of = Mistakes([], [], [])
+    for image, (boxes, objects) in enumerate(zip(found, marked)):
+        shares = overlaps(boxes.boxes, objects.boxes, objects.crowd)
+        pairs = matched(boxes, objects, threshold=threshold)
+        for box, place in zip(pairs.boxes.tolist(), pairs.objects.tolist()):
+            score = float(boxes.scores[box])
+            if place == _NOTHING:
+                covered = shares[box].max(initial=0.0) >= _FOUND
+                all_of.false.append(Mistake(image, box, int(shares[box].argmax()) if covered else None, score))
+            elif place >= 0 and boxes.labels[box] != objects.labels[place]:
+                all_of.wrong.append(Mistake(image, box, place, score))
+        for place in pairs.missed(objects).tolist():
+            suspected = (shares[:, place] >= _FOUND) & (boxes.labels == objects.labels[place])
+            all_of.missed.append(Mistake(image, None, place, float(boxes.scores[suspected].max(initial=0.0))))
+    all_of.missed.sort(key=lambda one: (one.score, -marked[one.image].area[one.object]))
+    for kind in (all_of.wrong, all_of.false):
+        kind.sort(key=lambda one: -one.score)
+    return all_of

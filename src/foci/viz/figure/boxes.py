@@ -20,7 +20,7 @@ _STRONGEST = 0.45
 """How much the color of the largest weight covers of the picture below it."""
 _LARGEST_DOT = 110.0
 """The area of the dot with the largest weight, in square points."""
-_LINE = 1.4
+LINE = 1.4
 """The width of a line in points."""
 
 
@@ -55,16 +55,16 @@ def show_picture(axes: Any, picture: UInt8[NDArray[np.uint8], "H W 3"]) -> None:
 
 
 def draw_box(
-    axes: Any, box: Sequence[float], color: str, label: str = "", *, size: float = SMALLEST, dashed: bool = False
+    axes: Any, box: Sequence[float], color: str, label: str = "", *, line: float = LINE, dashed: bool = False
 ) -> None:
     """Draw a box, left, top, right and bottom in the units of the axes, and its label above or, at the edge, in it."""
     from matplotlib.patches import Rectangle
     from matplotlib.patheffects import Stroke, withStroke
 
     left, top, right, bottom = box
-    drawn = Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=color, linewidth=_LINE)
+    drawn = Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=color, linewidth=line)
     drawn.set_linestyle((0, (3, 2)) if dashed else "-")
-    drawn.set_path_effects([Stroke(linewidth=_LINE + 1.0, foreground=DARK), withStroke(linewidth=0, foreground=DARK)])
+    drawn.set_path_effects([Stroke(linewidth=line + 1.0, foreground=DARK), withStroke(linewidth=0, foreground=DARK)])
     axes.add_patch(drawn)
     if label:
         inside = top < 0.06 * axes.get_ylim()[0]
@@ -74,7 +74,7 @@ def draw_box(
             xytext=(0.5, -1 if inside else 1),
             textcoords="offset points",
             va="top" if inside else "bottom",
-            fontsize=size,
+            fontsize=SMALLEST,
             color="black",
             bbox={"boxstyle": "square,pad=0.15", "facecolor": color, "edgecolor": "none", "alpha": 0.9},
             annotation_clip=False,
@@ -91,7 +91,7 @@ def draw_wash(axes: Any, weights: Float[NDArray[np.floating], "R S"], size: tupl
     middle = spread.max() / 2
     if spread.min() < middle:
         across, down = np.arange(width) + 0.5, np.arange(height) + 0.5
-        for color, thick in ((DARK, _LINE + 0.6), ("white", 0.8)):
+        for color, thick in ((DARK, LINE + 0.6), ("white", 0.8)):
             axes.contour(across, down, spread, levels=[middle], colors=[color], linewidths=[thick])
 
 
