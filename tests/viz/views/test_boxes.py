@@ -136,6 +136,19 @@ def test_an_encoder_is_drawn_from_the_middles_of_the_boxes():
         assert box_of(axes.patches[0]) == pytest.approx([left, top, left + 20, top + 20])
 
 
+def test_an_encoder_with_other_regions_of_the_same_image_has_the_boxes():
+    trace = detected()
+    coarse = np.full((1, 2, 2), 0.5, np.float32)
+    axes = {**trace.axes, "coarse": Axis.from_image(trace.axes["image"].image.copy(), (1, 2))}
+    encoder = TracedAttention("encoder.0.self", "coarse", "coarse", coarse)
+    trace = Trace(axes, {"encoder.0.self": encoder, CROSS: trace.attention(CROSS)})
+    drawn = trace.plot(name="encoder.0.self")
+    assert [axes.get_title() for axes in drawn.axes[1:-1]] == ["from row 1, column 1", "from row 1, column 2"]
+    assert len(drawn.axes[0].patches) == 2
+    other = replace(trace, axes={**axes, "coarse": Axis.from_image(np.zeros((60, 100, 3), np.uint8), (1, 2))})
+    assert choose(Selection(other, "encoder.0.self")).__name__.endswith(".image")
+
+
 def test_classes_have_hues_and_files_have_what_is_drawn(tmp_path):
     boxes = np.repeat(BOXES, 2, axis=0)
     trace = detected(boxes=boxes)
@@ -286,6 +299,23 @@ def test_dots_on_the_page_are_the_points_that_were_read(clear, open_page):
 
 
 @pytest.mark.slow
+def test_places_of_a_coarser_encoder_on_the_page(clear, open_page):
+    coarse = np.array([[[0.0, 1.0], [0.0, 1.0]]], np.float32)
+    axes = {**clear.axes, "coarse": Axis.from_image(clear.axes["image"].image.copy(), (1, 2))}
+    encoder = TracedAttention("encoder.0.self", "coarse", "coarse", coarse)
+    one = open_page(Trace(axes, {"encoder.0.self": encoder, CROSS: clear.attention(CROSS)}))
+    one.ready("decoder.0.cross/0/boxes")
+    one.page.locator(".ways button").nth(1).click()
+    one.ready("encoder.0.self/0/boxes")
+    one.settle()
+    drawn = one.picture()[..., :3].astype(int)
+    height, width = round(0.6 * drawn.shape[1]), drawn.shape[1]
+    assert (drawn[int(0.9 * height), int(0.2 * width)] == 180).all()
+    red, _, blue = drawn[height // 2, int(0.75 * width)]
+    assert blue - red > 20
+
+
+@pytest.mark.slow
 def test_choosing_boxes_and_places_on_the_page(open_page):
     trace = detected()
     one = open_page(trace)
@@ -334,3 +364,13 @@ def test_the_page_fits_a_narrow_screen(locale, open_page):
     seen = one.page.inner_text(".boxed")
     assert bool(re.search(r"Choose|object", seen)) == (locale == "en")
     assert ("检测框" in one.page.inner_text("body")) == (locale == "zh-CN")
+
+
+def test_the_same_image_on_two_axes_is_in_the_page_once(tmp_path):
+    trace = detected()
+    image = Axis.from_image(trace.axes["image"].image.copy(), (1, 2))
+    coarse = TracedAttention("encoder.1.self", "coarse", "coarse", np.full((1, 2, 2), 0.5, np.float32))
+    both = Trace({**trace.axes, "coarse": image}, {**trace.attentions, "encoder.1.self": coarse})
+    page = both.save_html(tmp_path / "a.html").read_text(encoding="utf-8")
+    axes = json.loads(re.search(r'id="trace">(.*?)</script>', page, re.DOTALL)[1])["axes"]
+    assert axes["image"]["image"]["block"] == axes["coarse"]["image"]["block"]

@@ -98,6 +98,14 @@ def _pack(blocks: list[str], *arrays: NDArray[Any]) -> int:
     return len(blocks) - 1
 
 
+def _pack_image(blocks: list[str], image: NDArray[np.uint8]) -> int:
+    """Add a block with an image; returns its number, or that of the same image on another axis."""
+    number = _pack(blocks, image)
+    if blocks.index(blocks[number]) < number:
+        return blocks.index(blocks.pop())
+    return number
+
+
 def _page(traces: Sequence[Trace], titles: Sequence[str], opening: str | HeadWeight | None = None) -> str:
     blocks: list[str] = []
     prefixes = [f"{title} · " for title in titles] or [""]
@@ -213,7 +221,7 @@ def _describe_axis(axis: Axis, key: str, blocks: list[str]) -> dict[str, Any]:
     if axis.image is not None:
         image = reduced(axis.image, _PICTURE)
         sizes = {"height": image.shape[0], "width": image.shape[1], "whole": axis.image.shape[:2]}
-        described["image"] = {**sizes, "block": _pack(blocks, image)}
+        described["image"] = {**sizes, "block": _pack_image(blocks, image)}
     if axis.boxes is not None:
         described["boxes"] = axis.boxes.round(5).tolist()
     if axis.parts is not None:

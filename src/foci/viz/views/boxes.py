@@ -147,10 +147,16 @@ def _table(objects: Axis, selection: Selection) -> list[str]:
 
 
 def _axes_of_objects(selection: Selection) -> list[Axis]:
-    axes = selection.trace.axes
-    image = selection.attention.source
-    read = [one.target for one in selection.trace.attentions.values() if one.source == image]
-    return [axes[key] for key in read if axes[key].kind == "objects"]
+    """Return the axes of objects that read this image, or the same one in other regions."""
+    axes, image = selection.trace.axes, selection.source
+    reading = [(axes[one.target], axes[one.source]) for one in selection.trace.attentions.values()]
+    return [objects for objects, read in reading if objects.kind == "objects" and _is_same_image(read, image)]
+
+
+def _is_same_image(one: Axis, other: Axis) -> bool:
+    if one is other or one.image is None or other.image is None:
+        return one is other
+    return np.array_equal(one.image, other.image)
 
 
 def _objects(selection: Selection) -> Axis:

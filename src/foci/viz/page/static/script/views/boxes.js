@@ -7,17 +7,24 @@ const LARGEST_DOT = 9; // radius in pixels
 const NAMED = 12; // more objects than these have their names beside the image only
 const BELOW = 40; // pixels for the bar of colors
 
-/** The attentions around an image with objects: those of the objects, and those of the image to itself. */
+/** The attentions around an image with objects: those of the objects, and those of the image to itself, whose regions may be others. */
 function ofObjects() {
   const { attention } = state;
   const hasBoxes = (key) => Boolean(trace.axes[key].boxes);
+  const pictured = (key) => trace.axes[key].image?.block ?? key; // the same image is one block
+  const same = (first, second) => first === second || pictured(first) === pictured(second);
   const reading = trace.attentions.filter((each) => hasBoxes(each.target) && trace.axes[each.source].grid);
-  const first = reading.find((each) => each.source === attention.source || each.target === attention.target);
+  const first = reading.find((each) => same(each.source, attention.source) || each.target === attention.target);
   if (!first) return null;
-  const { source: image, target: objects } = first;
+  const { source, target: objectsKey } = first;
   const deepest = (list) => list.reduce((best, each) => (best && (best.layer ?? -1) > (each.layer ?? -1) ? best : each), null);
-  const among = (target) => deepest(trace.attentions.filter((each) => each.source === image && each.target === target));
-  return { image: trace.axes[image], objects: trace.axes[objects], imageKey: image, objectsKey: objects, ofBoxes: among(objects), ofPlaces: among(image) };
+  return {
+    image: trace.axes[attention.source].grid ? trace.axes[attention.source] : trace.axes[source],
+    objects: trace.axes[objectsKey],
+    objectsKey,
+    ofBoxes: deepest(reading.filter((each) => each.target === objectsKey)),
+    ofPlaces: deepest(trace.attentions.filter((each) => each.source === each.target && trace.axes[each.source].grid && same(each.source, source))),
+  };
 }
 
 /** A hue for each class: the label of an object without its probability. */
