@@ -1,6 +1,7 @@
 """The panel of a probe on the page: its numbers, both languages, texts that are escaped, and traces on disk."""
 
 import re
+from dataclasses import replace
 from html import unescape
 
 import numpy as np
@@ -54,6 +55,15 @@ def test_of_one_input_there_is_no_interval(trace):
     html = page(trace.with_probe(found(1).to_json()))
     assert "[" not in html
     assert "of this input alone" in html
+
+
+def test_rows_say_what_was_read_where_there_are_several_things(trace):
+    probe = found()
+    other = tuple(replace(row, source="question", unit="regions") for row in probe.rows)
+    html = page(trace.with_probe(replace(probe, rows=(*probe.rows, *other)).to_json()))
+    for words in (f"{NAME} · source", f"{NAME} · question", "regions it looked at", "看得最多的区域"):
+        assert words in unescape(html)
+    assert " · source" not in unescape(page(trace.with_probe(probe.to_json())))
 
 
 def test_a_trace_without_a_probe_has_no_panel(trace, tmp_path):

@@ -84,13 +84,13 @@ class Prompt:
         tokens, first, inputs = self._window(produced)
         if len(tokens) < 2:
             raise DataError("probe: the text has too few tokens to erase one. Give a longer one.")
-        trace = self._trace(produced, self.tokenizer.decode(produced))
+        trace = self._trace(produced, self.tokenizer.decode(produced), first=0)
         past = Source(0, trace.axes["past"].labels, fixed=frozenset((0,)))  # <bos>
 
         def probabilities(output: TokenLogits) -> Tensor:
             return output.logits[:, first:].float().softmax(dim=-1)
 
-        return TracedPass((inputs,), {"past": past}, trace, probabilities)
+        return TracedPass((inputs,), {"past": past}, trace, probabilities, first=first)
 
     def _hypotheses(self) -> list[Hypothesis]:
         options = self.options
@@ -198,15 +198,22 @@ class Prompt:
         inputs = torch.tensor([[BOS, *tokens[:-1]]] if tokens else [[]], dtype=torch.long, device=self.device)
         return tokens, max(len(self.ids) - begin, 0) if produced else 0, inputs
 
-    def _trace(self, produced: list[int], text: str) -> Trace:
-        """What each token of the last window read of the tokens before it, and how surprising each was."""
-        tokens, first, inputs = self._window(produced)
+    def _trace(self, produced: list[int], text: str, first: int | None = None) -> Trace:
+        """What tokens of the last window read of those before them, and how surprising each was.
+
+        Args:
+            produced: the tokens after the text.
+            text: of the trace.
+            first: the token that the rows begin with. Default: the first that was produced.
+        """
+        tokens, begin, inputs = self._window(produced)
+        first = begin if first is None else first
         predicted: TokenLogits = self.model(inputs)
         labels = self.tokenizer.labels(tokens)
         rows = torch.arange(first, len(tokens), device=self.device)
         surprise = -predicted.logits.float().log_softmax(dim=-1)[0, torch.arange(len(tokens)), tokens]
         axes = {
-            "target": Axis("tokens", tuple(labels[first:]), "produced" if produced else "text"),
+            "target": Axis("tokens", tuple(labels[first:]), "produced" if produced and first == begin else "text"),
             "past": Axis("tokens", ("<bos>", *labels[:-1])[: len(tokens)], "text so far"),
             "text": Axis.from_document(_lines_of(labels, tokens, self.tokenizer), "text"),
             "all": Axis("tokens", ("surprise",), "share of the nats"),

@@ -12,7 +12,7 @@ from foci.viz.trace import Trace
 _FIRST = "comprehensiveness"
 _LANGUAGES = ("en", "zh")
 _TITLES = ("Did it matter?", "看过的内容起作用了吗？")
-_HEADS = ("heads, by how much the answer changes without what they read", "各头，按抹去所看的词后答案的变化排序")
+_HEADS = ("heads, by how much the answer changes without what they read", "各头，按抹去所关注的内容后答案的变化排序")
 _SHOWN = 3
 """Attentions that are listed at once; those without which the answer changes most come first."""
 _OTHERS = ("{} more", "另有 {} 个")
@@ -39,6 +39,8 @@ def page(trace: Trace) -> str:
     if trace.probe is None:
         return ""
     rows = trace.probe["rows"]
+    if len({row.get("source") for row in rows}) > 1:  # an image and a question: gradient × input is of each of them
+        rows = [{**row, "name": f"{row['name']} · {row['source']}"} for row in rows]
     names = sorted((row for row in rows if row["head"] is None), key=_above_chance, reverse=True)
     lines = [
         f'<details class="reading probed"><summary>{_both(_TITLES)} <small>',

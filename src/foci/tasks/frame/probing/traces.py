@@ -42,6 +42,7 @@ class TracedPass(NamedTuple):
         groups: of an axis whose positions are erased several at a time, the number of the part of each.
         reads: the source of an attention, where it is not called as its axis is.
         apart: attentions whose rows are maps of their own, such as those of hops, and are probed one by one.
+        first: the row of the attentions with which the answer begins; those before it are not of the answer.
         notes: what is not measured, and why.
     """
 
@@ -53,6 +54,7 @@ class TracedPass(NamedTuple):
     groups: Mapping[str, NDArray[np.int64]] = {}
     reads: Mapping[str, str] = {}
     apart: frozenset[str] = frozenset()
+    first: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -115,10 +117,10 @@ def subject_of_trace(model: nn.Module, one: TracedPass, given: Mapping[str, Any]
     for name, read in maps.items():
         key = one.reads.get(read.attention, read.axis)
         if key in sources and name not in derived:
-            weights = _grouped(read.weights.mean(axis=1), one.groups.get(read.axis))
+            weights = _grouped(read.weights[:, one.first :].mean(axis=1), one.groups.get(read.axis))
             attentions[name] = Attended(key, weights, paths.get(name, ()))
-    left = [f"{name} (of {read.axis})" for name, read in maps.items() if name not in {*attentions, *derived}]
-    notes = [f"not probed, since what they read is no part of the input: {', '.join(left)}"] if left else []
+    left = [name for name in maps if name not in {*attentions, *derived}]
+    notes = [f"not probed, since what they read is nothing that can be erased: {', '.join(left)}"] if left else []
     return replace(bare, attentions=attentions, notes=(*one.notes, *notes))
 
 
