@@ -227,6 +227,8 @@ def test_every_task_reads_the_same_records_in_every_encoding(tmp_path, name, enc
     record = {field.name: values.get(field.kind, "今天天气很好。") for field in fields}
     if name == "entail":
         record["label"] = "entailment"
+    if name == "detect":
+        record["objects"] = [{"label": "今天", "box": [1, 2, 3, 4]}]
     if name == "tag":
         record = {"words": ["今天", "很好"], "tags": ["B-X", "O"]}
     if name == "cloze":

@@ -19,6 +19,7 @@ SMALL = {
     "cloze": ["--builtin", "60"],
     "caption": ["--builtin", "60"],
     "classify_images": ["--builtin", "60"],
+    "detect": ["--builtin", "60"],
     "vqa": ["--builtin", "60"],
     "transcribe": ["--builtin", "24", "--set", "data.morse_words=1"],
     "memorize": ["--set", "data.problem.max_length=2", "--set", "data.valid_sequences=2"],

@@ -5,7 +5,10 @@ import pytest
 from foci.functional import attend
 
 
-@pytest.fixture(autouse=True)
-def fused_kernel_for_short_sequences(monkeypatch):
-    monkeypatch.setattr(attend, "_SHORT", 0)
-    monkeypatch.setattr(attend, "_SHORT_ALONE", 0)
+@pytest.fixture(scope="module", autouse=True)
+def fused_kernel_for_short_sequences():
+    """Of the whole module, so that what its fixtures train is computed in the same way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attend, "_SHORT", 0)
+        patch.setattr(attend, "_SHORT_ALONE", 0)
+        yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from foci.printable import print_json, printable
 if TYPE_CHECKING:
     from foci.cli.inputs import Input
     from foci.tasks.frame.predictor import Predictor
-    from foci.tasks.frame.task import Field, Prediction, Task
+    from foci.tasks.frame.task import Document, Field, Prediction, Task
 
 _TOGETHER = 256
 """Inputs of a file per batch; their predictions are printed together."""
@@ -56,13 +56,16 @@ def main(tokens: Sequence[str]) -> int | None:
         *inputs, given = rest
         if dash and (inputs or "file" in given):
             raise ConfigError("- is given beside inputs or --file, expected it alone: it reads standard input.")
-        if len(forms := [f"--{name}" for name in ("show", "json", "tsv") if name in given]) > 1:
+        if len(forms := [f"--{name}" for name in ("show", "json", "tsv", "form") if name in given]) > 1:
             raise ConfigError(f"{' and '.join(forms)} are given, expected one of them.")
         if inputs and "encoding" in given:
             raise ConfigError("--encoding is given beside inputs, expected it with --file or standard input.")
         return predict(path, inputs, given)
 
     own = [] if kind is None else option_flags(kind.Options)
+    if kind is not None and kind.documents:
+        names = " or ".join(kind.documents)
+        own.insert(0, Flag("form", f"Print all predictions as one document: {names}."))
     command_line = make_command(command, _DOC, [_RUN, _INPUTS], [*_FLAGS, *own])
     return run("predict", command_line, tokens, "" if kind else _EPILOGUE)
 
@@ -73,8 +76,9 @@ def predict(path: Path, inputs: Sequence[str], given: Given) -> int:
 
     predictor = load(path, checkpoint=given.get("checkpoint", "auto"))
     options = options_from(predictor.task.Options, given)
+    document = _document(predictor, given)
     files = [Path(file) for file in given.get("file", [])]
-    streams = predictor.streams and not {"json", "tsv", "show"} & {*given}
+    streams = predictor.streams and not {"json", "tsv", "show", "form"} & {*given}
     groups = _in_encoding(read_inputs(predictor, inputs, files), given.get("encoding", "auto"))
     named = _are_named(predictor, options, inputs, files)
     if "tsv" in given:
@@ -91,10 +95,31 @@ def predict(path: Path, inputs: Sequence[str], given: Given) -> int:
             for one, prediction in zip(some, _answers(predictor, some, options, trace="show" in given), strict=True):
                 count, failed = count + 1, failed + prediction.failed
                 print_notes(prediction, one.where or f"input {count}")
-                print_prediction(predictor.task, one, prediction, given, named=named)
+                if document is None:
+                    print_prediction(predictor.task, one, prediction, given, named=named)
+                else:
+                    _print_lines(document.add(prediction))
+    _print_lines(() if document is None else document.end())
     if failed:
         print(f"foci: {failed:,} of {count:,} input{'s' * (count > 1)} failed", file=sys.stderr)
     return 0 if not failed else 2 if failed == count else 1
+
+
+def _document(predictor: Predictor, given: Given) -> Document | None:
+    """Return the document that all predictions are written to; None where each is printed by itself."""
+    from foci.errors import unknown_name
+
+    if "form" not in given:
+        return None
+    documents = predictor.task.documents
+    if given["form"] not in documents:
+        raise unknown_name("form", given["form"], documents)
+    return documents[given["form"]](predictor.assets)
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, flush=True)
 
 
 def read_inputs(predictor: Predictor, inputs: Sequence[str], files: Sequence[Path]) -> Iterator[Sequence[Input]]:

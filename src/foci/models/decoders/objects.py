@@ -103,7 +103,7 @@ class DeformableCross(nn.Module):
     def forward(self, queries: Tensor, code: Tensor, boxes: Tensor, image: ImageMap) -> Read:
         """Read the map."""
         read: AttentionOutput = self.attention(
-            queries + code, image.values, mask=image.mask, reference=boxes, levels=image.grids
+            queries + code, image.values, mask=image.mask, reference=boxes.to(queries.dtype), levels=image.grids
         )
         return read.output, read.weights
 

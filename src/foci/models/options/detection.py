@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from foci.errors import ConfigError, check_counts, check_sizes
 from foci.options import Options
@@ -174,3 +175,11 @@ class DetectorOptions(Options):
                 f"{owner}: model_dim is {self.model_dim} with {self.num_heads} heads, expected a multiple of both the "
                 "heads and 4: half of it says how far down a place is, half how far across. Change model_dim."
             )
+
+
+_KINDS: Mapping[str, Any] = {"attention": {"kind": "deformable"}, "loss": {"kind": "focal"}}
+DETECTOR_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "tiny": {**_KINDS, "model_dim": 32, "hidden_dim": 64, "encoder": {"kind": "small", "stages": (8, 16, 32)}},
+    "base": {**_KINDS, "encoder": {"kind": "small"}},
+    "deep": {**_KINDS, "hidden_dim": 256, "encoder": {"kind": "small", "stages": (16, 32, 64, 96)}},
+}

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 from foci.data.images.drawn import SIDE, find_scene, scene_name
 from foci.data.lines import Fault, Log, ending_of, read_examples, usable
 from foci.data.tables import Column
-from foci.errors import ConfigError, DataError
+from foci.errors import DataError
 from foci.files import expanded, listed
+from foci.tasks.detect.config import COLUMNS
 from foci.tasks.detect.formats import coco, tables, voc, yolo
 from foci.tasks.detect.marked import Changes, GivenImage, MarkedImage, checked
 from foci.tasks.frame.class_folders import PART_NAMES, innermost
@@ -34,17 +35,22 @@ _EXPECTED = (
 
 
 class ReadImages(NamedTuple):
-    """Images with objects, and from which number VOC's corners were counted; None of all other forms."""
+    """Images with objects, and what writes them again.
+
+    ``corners`` is from which number those of VOC were counted, None for all other forms; ``numbers`` are COCO's of the
+    classes, none for all other forms.
+    """
 
     images: list[MarkedImage]
     corners: int | None
+    numbers: Mapping[str, int]
 
 
 def read_marked_images(
     path: str | Path,
     *,
     images: str | None = None,
-    columns: Sequence[Column] = tables.COLUMNS,
+    columns: Sequence[Column] = COLUMNS,
     corners: int | None = None,
     log: Log | None = None,
 ) -> ReadImages:
@@ -54,7 +60,7 @@ def read_marked_images(
         path: any of the forms above.
         images: the folder of the images, where they are not beside their annotations.
         columns: those of a table: image, label, left, top, right, bottom.
-        corners: from which number the corners of VOC count, 0 or 1. Default: as the boxes tell.
+        corners: from which number the corners of VOC count, 0 or 1. Default: as the boxes tell. Others have edges.
         log: called with what is guessed, changed and left out.
 
     Everything is read before a DataError reports the first fault, with its file and line, and their number.
@@ -64,6 +70,7 @@ def read_marked_images(
     if part != whole and log is not None:
         log(f"{whole}: {part} is read")
     form = _form_of(part)
+    numbers: Mapping[str, int] = {}
     given: Iterator[GivenImage | Fault]
     if form == "voc":
         raw = list(usable(voc.read_voc(part, images), "images"))
@@ -72,21 +79,20 @@ def read_marked_images(
             log(f"{guessed} (data.corners)")
         corners = guessed.base if corners is None else corners
         given = (voc.from_base(one, corners or 0) for one in raw)
-    elif corners is not None:
-        raise ConfigError(
-            f"data.corners is {corners}, but {path} is no Pascal VOC, whose corners it counts. Leave it out."
-        )
+    elif form == "coco":
+        content = coco.as_coco(Path(part)) or {}
+        numbers = coco.numbers_of(content)
+        given = coco.read_coco(Path(part), content, images)
     else:
         given = _READERS[form](part, images, columns)
     changes = Changes()
     found = read_examples(Path(part), checked(given, changes, log), "images", "file or folder")
     if log is not None:
         changes.say(log)
-    return ReadImages(found, corners if form == "voc" else None)
+    return ReadImages(found, corners if form == "voc" else None, numbers)
 
 
 _READERS: Mapping[str, Callable[[str, str | None, Sequence[Column]], Iterator[GivenImage | Fault]]] = {
-    "coco": lambda path, images, columns: coco.read_coco(Path(path), coco.as_coco(Path(path)) or {}, images),
     "yolo": lambda path, images, columns: yolo.read_yolo(path, images),
     "jsonl": lambda path, images, columns: tables.read_jsonl(Path(path)),
     "table": lambda path, images, columns: tables.read_table(Path(path), columns),

@@ -29,6 +29,10 @@ Columns = Annotated[tuple[Column, Column], BeforeValidator(_listed)]
 """Two columns; on the command line with a comma between them."""
 ThreeColumns = Annotated[tuple[Column, Column, Column], BeforeValidator(_listed)]
 """Three columns; on the command line with commas between them."""
+OneOf = Column | tuple[str, ...]
+"""A column, or the first of several names that there is."""
+SixColumns = Annotated[tuple[OneOf, OneOf, OneOf, OneOf, OneOf, OneOf], BeforeValidator(_listed)]
+"""Six columns; on the command line with commas between them."""
 
 
 def _function(value: str) -> str:
@@ -64,7 +68,7 @@ DATA_FLAGS = {
 FOR_FILES = (
     *("valid", "test", "valid_share", "test_share", "columns", "encoding", "target", "valid_target", "test_target"),
     *("references", "tags", "intents", "images", "train_images", "valid_images", "test_images", "more", "labels"),
-    *("links",),  # of words
+    *("links", "corners"),  # of words, of boxes
 )
 """Settings of all tasks that say how files are read and split, so that they have no effect on built-in data."""
 FOR_BUILTIN = ("language", "morse_words")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from torch import nn
 
@@ -107,6 +107,18 @@ class Prediction:
         return answer | ({"alternatives": others} if others else {})
 
 
+class Document(Protocol):
+    """Predictions as one document, which is written while they are made; made with the assets of a run."""
+
+    def __init__(self, assets: Any) -> None: ...
+
+    def add(self, prediction: Prediction) -> Iterable[str]:
+        """Return the lines of a prediction."""
+
+    def end(self) -> Iterable[str]:
+        """Return the lines after the last prediction."""
+
+
 class Table(NamedTuple):
     """Metrics with rows: the confusion of classes, one line for each length."""
 
@@ -169,6 +181,8 @@ class Task(ABC):
     """The types of what `count_baselines` gives, by name."""
     counted: ClassVar[str] = "examples"
     """What `contents` has one key of each, in the plural."""
+    documents: ClassVar[Mapping[str, type[Document]]] = {}
+    """What several predictions can be written as, by the names that `foci predict --form` has for them."""
     lines: ClassVar[bool] = False
     """Whether outputs are texts of several lines, which are printed as such."""
     as_given: ClassVar[tuple[str, ...]] = ()

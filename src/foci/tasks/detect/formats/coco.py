@@ -36,6 +36,12 @@ def as_coco(path: Path) -> dict[str, Any] | None:
     return whole if lists and all(isinstance(one, list) for one in lists) else None
 
 
+def numbers_of(content: Mapping[str, Any]) -> dict[str, int]:
+    """Return the numbers of the categories by their names, where they are whole numbers."""
+    found = [one for one in content["categories"] if isinstance(one, dict) and isinstance(one.get("id"), int)]
+    return {str(one.get("name")): one["id"] for one in found}
+
+
 def read_coco(path: Path, content: Mapping[str, Any], images: str | None = None) -> Iterator[GivenImage | Fault]:
     """Yield the images of a COCO file with their objects.
 

@@ -9,19 +9,10 @@ from typing import Any
 from foci.data.images.files import beside
 from foci.data.lines import Fault, each
 from foci.data.tables import Column, JsonObject, TableRow, json_objects, missing_field, read_rows
-from foci.errors import ConfigError
+from foci.tasks.detect.config import COLUMNS
 from foci.tasks.detect.formats.coco import area_of, corners_of
 from foci.tasks.detect.marked import GivenImage, GivenObject
 
-COLUMNS: tuple[Column, ...] = (
-    ("image", "filename", "file_name", "path"),
-    ("label", "class", "name"),
-    ("left", "xmin", "x1"),
-    ("top", "ymin", "y1"),
-    ("right", "xmax", "x2"),
-    ("bottom", "ymax", "y2"),
-)
-"""The columns of image, class and box: the first of these names that a table has."""
 EXPECTED = "{" + '"image": …, "objects": [{"label": …, "box": [left, top, right, bottom]}]}'
 
 
@@ -64,11 +55,6 @@ def read_table(path: Path, columns: Sequence[Column] = COLUMNS) -> Iterator[Give
         path: a .csv or .tsv file.
         columns: those of image, class, left, top, right and bottom.
     """
-    if len(columns) != len(COLUMNS):
-        shown = ", ".join(map(str, columns))
-        raise ConfigError(
-            f"data.columns has {len(columns)} entries ({shown}), expected six: image, label, left, top, right, bottom."
-        )
     expected = "a .csv, .tsv or .jsonl file (also .gz, .xz), a COCO .json file, or a folder of Pascal VOC or YOLO"
     objects: dict[str, list[GivenObject]] = {}
     for row in read_rows(path, columns, texts=2, expected=expected):
