@@ -56,7 +56,15 @@ def one_by_one(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -
     return (weights_of(query, key, mask).unsqueeze(-1) * value.unsqueeze(2)).sum(dim=3)
 
 
-STYLES = [fused, matmul, einsum, joined, one_by_one]
+def points(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """As deformable attention: heads come last, then join the batch."""
+    weights = weights_of(query, key, mask).transpose(1, 2).contiguous().unsqueeze(-1)
+    flat = weights.transpose(1, 2).reshape(B * H, 1, L, L)
+    values = value.reshape(B * H, L, K).mT.unsqueeze(2).expand(-1, -1, L, -1)
+    return (values * flat).sum(-1).view(B, H, K, L).mT
+
+
+STYLES = [fused, matmul, einsum, joined, one_by_one, points]
 
 
 class Attention(nn.Module):

@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 import families
 from families import FAMILIES, TOLERANCE
 
-NONE_OF_ITS_OWN = {"autoformer", "longformer", "mamba", "mamba2", "rwkv"}
+NONE_OF_ITS_OWN = {"autoformer", "led", "longformer", "mamba", "mamba2", "pegasus_x", "rwkv"}
 """What the library returns of these is no weights of positions, or they have none."""
 
 

@@ -123,9 +123,19 @@ def difference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, T
     return weights @ v, weights
 
 
+def points(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """As deformable attention: heads come last, then join the batch, and columns are levels times points."""
+    scores = torch.einsum("bhqd,bhkd->bqhk", q, k).masked_fill(~mask.permute(0, 2, 1, 3), -1e9)
+    weights = scores.softmax(-1).view(B, L, H, S, 1)
+    flat = weights.transpose(1, 2).reshape(B * H, 1, L, S)
+    values = v.reshape(B * H, S, K).mT.unsqueeze(2).expand(-1, -1, L, -1)
+    return (values * flat).sum(-1).view(B, H, K, L).mT, weights.squeeze(-1).transpose(1, 2)
+
+
 SPELLINGS = [
     matmul, einsum, heads_last, bmm, heads_first, values_first, by_hand, exponentials_twice, by_logsumexp, over_an_axis,
     by_logarithms, summed, with_a_sink, renormalized, talking_heads, convolved_heads, difference,
+    points,
 ]  # fmt: skip
 
 

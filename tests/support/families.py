@@ -28,6 +28,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "families.md"
 STATE = "no attention weights: recurrent state"
 UNREAD = "its softmax was not multiplied with values in a way that is recognized"
 UNSEEN = "neither a softmax nor a call of a known attention was seen in it"
+PARTLY = "recorded are only some columns of its weights; it reads the others in another way"
 DIFFERENCE = "recorded are its softmaxes; it reads with a difference of two, which tape.difference(path) returns"
 
 _SIZES = {
@@ -60,6 +61,7 @@ PICTURE = {"pixel_values": ramp(1, 3, 32, 32)}
 LARGER_PICTURE = {"pixel_values": ramp(1, 3, 64, 64)}
 VIDEO = {"pixel_values": ramp(1, 4, 3, 16, 16)}
 WAVE = {"input_values": ramp(1, 1600)}
+LONG = {"input_ids": (torch.arange(96) % 90 + 3).unsqueeze(0)}
 BOXES = {"bbox": torch.zeros(1, 11, 4, dtype=torch.long)}
 SERIES = {
     "past_values": ramp(1, 15), "past_time_features": ramp(1, 15, 1), "past_observed_mask": torch.ones(1, 15),
@@ -82,6 +84,11 @@ BACKBONE = {
     "model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 8, 8, 8], "depths": [1, 1, 1, 1],
     "layer_type": "basic", "out_features": ["stage4"],
 }  # fmt: skip
+LEVELS = BACKBONE | {"out_features": ["stage2", "stage3", "stage4"]}
+SPARSE = {
+    "attention_type": "block_sparse", "block_size": 8, "num_random_blocks": 2, "dropout": 0.0, "attention_dropout": 0.0,
+    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+}  # fmt: skip
 DETECTION = {
     "use_timm_backbone": False, "backbone": None, "use_pretrained_backbone": False, "backbone_config": BACKBONE,
 }  # fmt: skip
@@ -96,12 +103,16 @@ class Family:
         count: the attentions that are recorded.
         settings: of its configuration, beside `SMALL`.
         missed: why modules of it are named as not recorded, and how many. None: nothing is.
+        kind: what transformers calls it, if that is another name.
+        trains: whether it is measured in training, without dropout.
     """
 
     inputs: Mapping[str, Tensor]
     count: int = 2
     settings: Mapping[str, Any] = field(default_factory=dict)
     missed: tuple[str, int] | None = None
+    kind: str = ""
+    trains: bool = False
 
 
 ISSUE = {
@@ -141,6 +152,7 @@ ISSUE = {
 FURTHER = {
     "texts": {
         "albert": Family(TEXT),
+        "big_bird-sparse": Family(LONG, 2, SPARSE, None, "big_bird", True),
         "canine": Family(TEXT, 4, {"vocab_size": None}),
         "convbert": Family(TEXT, 4),
         "ctrl": Family(TEXT),
@@ -198,16 +210,35 @@ FURTHER = {
         "recurrent_gemma": Family(TEXT, 1, {"num_hidden_layers": 3}, (STATE, 2)),
     },
     "encoder and decoder": {
+        "bigbird_pegasus": Family(LONG | {"decoder_input_ids": PAIR["decoder_input_ids"]}, 6, SPARSE, trains=True),
         "fsmt": Family(PAIR, 6, {"src_vocab_size": 128, "tgt_vocab_size": 128, "langs": ["en", "de"]}),
+        "led": Family(
+            {"input_ids": torch.arange(3, 15).unsqueeze(0), "decoder_input_ids": PAIR["decoder_input_ids"]},
+            6,
+            {"attention_window": [4, 4], "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64},
+        ),
         "longt5": Family(PAIR, 6),
         "m2m_100": Family(PAIR, 6),
         "mvp": Family(PAIR, 6),
         "pegasus": Family(PAIR, 6),
+        "pegasus_x": Family(
+            {"input_ids": torch.arange(3, 19).unsqueeze(0), "decoder_input_ids": PAIR["decoder_input_ids"]},
+            8,
+            {"block_size": 4, "num_global_tokens": 3},
+            (PARTLY, 2),
+        ),
         "t5gemma": Family(PAIR, 6),
         "udop": Family(PAIR | {"bbox": torch.zeros(1, 11, 4)}, 6),
     },
     "images and video": {
         "beit": Family(PICTURE),
+        "deformable_detr": Family(
+            LARGER_PICTURE,
+            6,
+            DETECTION
+            | {"backbone_config": LEVELS, "num_feature_levels": 3, "num_queries": 7}
+            | {"encoder_n_points": 2, "decoder_n_points": 2},
+        ),
         "deit": Family(PICTURE),
         "detr": Family(LARGER_PICTURE, 6, DETECTION),
         "dinov2": Family(PICTURE),
@@ -219,6 +250,13 @@ FURTHER = {
             | {"query_stride": [2, 2], "masked_unit_size": [4, 4], "num_query_pool": 1, "patch_stride": [4, 4]},
         ),
         "pvt_v2": Family(PICTURE, 8),
+        "rt_detr": Family(
+            LARGER_PICTURE,
+            6,
+            {"backbone_config": LEVELS | {"model_type": "rt_detr_resnet"}, "encoder_hidden_dim": 32, "num_queries": 7}
+            | {"encoder_in_channels": [8, 8, 8], "decoder_in_channels": [32, 32, 32], "decoder_n_points": 2}
+            | {"num_denoising": 0},
+        ),
         "segformer": Family(PICTURE, 8),
         "swinv2": Family(PICTURE, 2, PYRAMID),
         "timesformer": Family(VIDEO, 4, {"image_size": 16, "num_frames": 4}),
@@ -264,6 +302,22 @@ FURTHER = {
             6,
             {"l_layers": 1, "x_layers": 1, "r_layers": 1, "visual_feat_dim": 8},
         ),
+        "mllama": Family(
+            TEXT
+            | {"pixel_values": ramp(1, 1, 1, 3, 32, 32), "aspect_ratio_ids": torch.ones(1, 1, dtype=torch.long)}
+            | {"aspect_ratio_mask": torch.ones(1, 1, 1, dtype=torch.long)}
+            | {"cross_attention_mask": torch.ones(1, 11, 1, 1, dtype=torch.long)},
+            7,
+            {
+                "text_config": {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 128}
+                | {"num_key_value_heads": 2, "intermediate_size": 64, "cross_attention_layers": [1, 3]}
+                | {"pad_token_id": 0},
+                "vision_config": {"hidden_size": 32, "num_hidden_layers": 2, "num_global_layers": 1}
+                | {"num_attention_heads": 4, "intermediate_size": 64, "image_size": 32, "patch_size": 8}
+                | {"max_num_tiles": 1, "vision_output_dim": 64, "intermediate_layers_indices": [1]}
+                | {"supported_aspect_ratios": [[1, 1]]},
+            },
+        ),
         "owlvit": Family(TEXT | PICTURE, 4),
         "siglip": Family(TEXT | PICTURE, 5),
         "vilt": Family(TEXT | PICTURE),
@@ -308,12 +362,17 @@ def measure(name: str) -> Measured:
     eager_tape, eager_same = _recorded(twin, family.inputs)
     with torch.no_grad():
         wanted = _returned(_run(twin, {**family.inputs, "output_attentions": True}))
-    distances = [
-        min((float((got.dense() - want).abs().max()) for got in found.values() if got.shape == want.shape), default=1.0)
-        for want in wanted
-        for found in (tape, eager_tape)
-    ]
+    distances = [_distance(found, want) for want in wanted for found in (tape, eager_tape)]
     return Measured(tape, eager_tape, same and eager_same, len(wanted), max(distances, default=0.0))
+
+
+def _distance(tape: Recording, want: Tensor) -> float:
+    """Return the largest difference from the nearest weights of this shape, 1 if there are none."""
+    forms = [want]
+    if want.dim() == 5:  # perhaps points of deformable attention, (B, L, H, levels, points)
+        forms.append(want.flatten(3).transpose(1, 2))
+    pairs = ((got, form) for got in tape.values() for form in forms if got.shape == form.shape)
+    return min((float((got.dense() - form).abs().max()) for got, form in pairs), default=1.0)
 
 
 def row(name: str, found: Measured) -> str:
@@ -349,11 +408,12 @@ def main(names: list[str]) -> None:
 
 def _model(name: str, implementation: str | None) -> Any:
     torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(name)
-    settings = {**_shrunk(config), **FAMILIES[name].settings}
+    family = FAMILIES[name]
+    config = transformers.AutoConfig.for_model(family.kind or name)
+    settings = {**_shrunk(config), **family.settings}
     settings = {key: value for key, value in settings.items() if value is not None}
-    config = transformers.AutoConfig.for_model(name, **settings)
-    model = transformers.AutoModel.from_config(config, attn_implementation=implementation).eval()
+    config = transformers.AutoConfig.for_model(family.kind or name, **settings)
+    model = transformers.AutoModel.from_config(config, attn_implementation=implementation).train(family.trains)
     for parameter in model.parameters():  # attention far from uniform
         if 1 < parameter.dim() < 4:
             torch.nn.init.normal_(parameter, std=0.2)

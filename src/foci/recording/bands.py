@@ -10,16 +10,13 @@ Paper: Longformer: The Long-Document Transformer (Beltagy, Peters and Cohan, 202
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foci.recording.changes import Attended
-from foci.recording.written_out import Softmax
+from foci.recording.joined import Joined, Pieces
 from foci.tracing import exportable
 from foci.weights import Weights
 from foci.weights.sources import ByWeights, MeanHeads, Rows
@@ -82,17 +79,14 @@ def has_bands(module: nn.Module) -> bool:
     return isinstance(getattr(module, _WINDOW, None), int)
 
 
-def of_bands(module: nn.Module, softmaxes: Sequence[tuple[Softmax, Tensor]], call: Mapping[str, Any]) -> Weights | None:
-    """Return the weights of a call, None where its softmaxes have another form.
+def of_bands(module: Any, pieces: Pieces) -> Joined | None:
+    """Return the attention of a call of the module, None where its softmaxes have another form.
 
-    Args:
-        module: the attention.
-        softmaxes: its softmaxes and what they gave: ``(B, L, H, G + 2w + 1)`` and, of global queries, ``(B·H, G, L)``.
-        call: its keyword arguments.
+    Those are ``(B, L, H, G + 2w + 1)`` and, of global queries, ``(B·H, G, L)``.
     """
-    window = int(getattr(module, _WINDOW))
+    window, call = int(getattr(module, _WINDOW)), pieces.call
     chosen, masked = call.get("is_index_global_attn"), call.get("is_index_masked")
-    given = [result for _, result in softmaxes]
+    given = [result for _, result in pieces.softmaxes]
     if given[0].dim() != 4 or chosen is None or masked is None:
         return None
     weights = given[0].transpose(1, 2).masked_fill(masked[:, None, :, None], 0.0)
@@ -107,34 +101,18 @@ def of_bands(module: nn.Module, softmaxes: Sequence[tuple[Softmax, Tensor]], cal
             found = positions.nonzero().squeeze(-1)
             row[: len(found)] = found
         whole = given[1].reshape(whole.shape).masked_fill(masked[:, None, None, :], 0.0)
-    for softmax, _ in softmaxes:
-        softmax.was_read, softmax.is_partly_read = True, False
-    return Weights(Bands(weights, columns, whole, window))
-
-
-def attended_in_bands(name: str, weights: Weights, module: Any, call: Mapping[str, Any]) -> Attended:
-    """Return the call of a module that attends in bands, for those who edit it."""
-    window = int(getattr(module, _WINDOW))
 
     def find_open() -> Tensor:
-        chosen, masked = call["is_index_global_attn"], call["is_index_masked"]
-        places = torch.arange(weights.shape[-1], device=weights.device)
+        places = torch.arange(length, device=weights.device)
         near = (places - places.unsqueeze(-1)).abs() <= window
         exists = ~masked.unsqueeze(1) & ~masked.unsqueeze(2)
         open: Tensor = exists & (near | chosen.unsqueeze(1) | chosen.unsqueeze(2))
         return open.unsqueeze(1)
 
-    return Attended(name, weights.shape, weights.device, weights.dense, find_open)
+    def values() -> list[Tensor]:
+        """Return those of global queries and of the others; no calls, which would be recorded again."""
+        return [project.forward(call["hidden_states"]) for project in (module.value_global, module.value)]
 
-
-def read_bands(call: Attended, module: Any, hidden: Tensor, chosen: Tensor) -> Tensor:
-    """Return what the module reads of ``hidden (B, L, D)`` with edited weights; global queries have other values."""
-    weights = call.weights if call.kept is None else call.weights * call.kept
-    weights = F.dropout(weights, module.dropout, module.training).to(hidden.dtype)
-
-    def read(project: nn.Module) -> Tensor:
-        values: Tensor = project.forward(hidden)  # no call, which would be recorded again
-        output: Tensor = weights @ values.unflatten(-1, (weights.shape[1], -1)).transpose(1, 2)
-        return output.transpose(1, 2).flatten(2)
-
-    return torch.where(chosen.unsqueeze(-1), read(module.value_global), read(module.value))
+    pieces.are_read()
+    dropout = module.dropout if module.training else 0.0
+    return Joined(Weights(Bands(weights, columns, whole, window)), find_open, values, dropout, chosen)

@@ -48,9 +48,11 @@ from foci import torch_private
 from foci.errors import ConfigError, ShapeError
 from foci.outputs import AttentionOutput, weights_of
 from foci.recording import torch_calls as record_torch
-from foci.recording.bands import attended_in_bands, has_bands, of_bands, read_bands
+from foci.recording.bands import has_bands, of_bands
+from foci.recording.blocks import has_blocks, of_blocks
 from foci.recording.differential import factor_of
 from foci.recording.edits import Edit, Edits
+from foci.recording.joined import Joined, Pieces
 from foci.recording.missed import Calls
 from foci.recording.projections import Projections
 from foci.recording.registered import of_registered, wrap_registered
@@ -178,7 +180,7 @@ class _Frame:
     answered: bool = False  # its `read` was recorded, so its `forward` need not be
     number: int = field(default_factory=itertools.count().__next__)
     edited: bool = False  # a function of torch that it called, so that the weights it returns are those before
-    softmaxes: list[tuple[Softmax, Tensor]] = field(default_factory=list)  # of bands, which cannot be followed
+    pieces: Pieces | None = None  # of an attention that is known when it returns
 
 
 @dataclass(eq=False)
@@ -236,6 +238,9 @@ class _Watcher(TorchFunctionMode):
             output = func(*args, **kwargs)
             if self.within or self.frames[-1].is_mechanism:
                 return output
+            pieces = self.frames[-1].pieces
+            if pieces is not None and func is torch.gather:
+                pieces.gathered.append(args[2] if len(args) > 2 else kwargs["index"])
             self.written_out.keeps_results = _process.edits
             found = self.written_out.see(func, args, kwargs, output, self._numbers)
             return self._follow(found, output)
@@ -297,6 +302,8 @@ class _Watcher(TorchFunctionMode):
                 session.watched.called.add(session.paths[module])
         fusible = not reading and _is_fusible(module) and not self._looks_inside(module)
         frame = _Frame(module, reading, fusible, self.watching, _is_mechanism(module))
+        if not reading and _join_of(module) is not None:
+            frame.pieces = Pieces()
         if type(module) is nn.TransformerEncoder and args and not args[0].is_nested:
             frame.length = args[0].shape[1]
         self.frames.append(frame)
@@ -350,29 +357,30 @@ class _Watcher(TorchFunctionMode):
 
     def _join(self, frame: _Frame, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Any:
         """Take together what a module read in pieces: bands, or the calls of a differential attention."""
-        bands = of_bands(frame.module, frame.softmaxes, kwargs) if frame.softmaxes else None
-        if bands is not None:
-            for tape, entry in frame.seen:
-                tape._drop(entry)
-            output = self._reread_bands(frame, bands, args, kwargs, output)
+        join = _join_of(frame.module)
+        if join is not None and frame.pieces is not None and frame.pieces.softmaxes:
+            frame.pieces.call = record_torch.bind(type(frame.module).forward, frame.module, *args, **kwargs)
+            with self._hide():
+                joined = join(frame.module, frame.pieces)
+            if joined is not None:
+                for tape, entry in frame.seen:
+                    tape._drop(entry)
+                output = self._reread_joined(frame, joined, output)
         factor = factor_of(frame.module) if frame.seen else None
         if factor is not None:
             for tape in {id(tape): tape for tape, _ in frame.seen}.values():
                 tape._subtracts([entry for other, entry in frame.seen if other is tape], factor)
         return output
 
-    def _reread_bands(
-        self, frame: _Frame, bands: Weights, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any
-    ) -> Any:
-        """Record the bands of a module and return its output, or those of its edited weights."""
+    def _reread_joined(self, frame: _Frame, joined: Joined, output: Any) -> Any:
+        """Record the attention of a module, and return its output, or what its edited weights read."""
         name, edits = self._begin([*self.frames, frame]) if self.edits else ("", [])
-        call = attended_in_bands(name, bands, frame.module, kwargs)
+        call, weights = joined.attended(name), joined.weights
         with self._hide():
             if edits and changed(call, edits):
-                hidden = args[0] if args else kwargs["hidden_states"]
-                bands = Weights.from_tensor(call.weights)
-                output = read_bands(call, frame.module, hidden, kwargs["is_index_global_attn"]), *output[1:]
-        self._add(frame.module, lambda: {"": bands})
+                weights = Weights.from_tensor(call.weights)
+                output = joined.read_with(call.weights, call.kept), *output[1:]
+        self._add(frame.module, lambda: {"": weights})
         return output
 
     def unwind(self, depth: int) -> None:
@@ -415,8 +423,8 @@ class _Watcher(TorchFunctionMode):
         Returns the output, or that of the edited weights.
         """
         if isinstance(found, Softmax):
-            if has_bands(self.frames[-1].module):
-                self.frames[-1].softmaxes.append((found, output))
+            if self.frames[-1].pieces is not None:
+                self.frames[-1].pieces.softmaxes.append((found, output))
             for session in self._active():
                 inner = [frame for frame in self.frames if frame.module in session.paths]
                 if inner:
@@ -425,7 +433,7 @@ class _Watcher(TorchFunctionMode):
             return found.result()
         elif found is not None:
             frames = [frame for frame in self.frames if frame.number in found.softmax.place]
-            is_whole = not has_bands(self.frames[-1].module)  # whose weights are edited when it returns
+            is_whole = self.frames[-1].pieces is None  # else its weights are edited when it returns
             if self.edits and is_whole and found.softmax.edits is None:
                 found.softmax.edits = self._begin(frames)
             if self.edits and is_whole and found.softmax.edits[1]:
@@ -747,6 +755,14 @@ def paths_of(owner: str, model: nn.Module) -> dict[nn.Module, str]:
         if "_orig_mod" not in module._modules:
             paths[module] = ".".join(part for part in name.split(".") if part != "_orig_mod") or ROOT
     return paths
+
+
+_JOINS = ((has_bands, of_bands), (has_blocks, of_blocks))
+
+
+def _join_of(module: nn.Module) -> Callable[[nn.Module, Pieces], Joined | None] | None:
+    """Return how the pieces of the module's attention are put together, None for one that has no pieces."""
+    return next((join for fits, join in _JOINS if fits(module)), None)
 
 
 def _is_mechanism(module: nn.Module) -> bool:

@@ -27,6 +27,8 @@ _SHAPES = {
     "reshape", "reshape_as", "split", "squeeze", "swapaxes", "swapdims", "t", "tensor_split", "transpose", "unbind",
     "unflatten", "unsqueeze", "view", "view_as",
 }  # fmt: skip
+_MOVES = {"movedim", "moveaxis", "permute", "swapaxes", "swapdims", "t", "transpose"}
+"""Of these those that join no axes."""
 _SAME_SHAPE = {
     "bfloat16", "clamp", "clamp_min", "clone", "contiguous", "detach", "div", "div_", "double", "float", "half",
     "masked_fill", "masked_fill_", "mul", "mul_", "multiply", "nan_to_num", "nan_to_num_", "to", "true_divide", "type",
@@ -180,7 +182,7 @@ class _Followed:
     Attributes:
         softmax: where it comes from.
         weights: the weights before dropout, with the axes of the tensor.
-        parted: the same before heads were joined with the batch, None if they were not.
+        parted: the same (B, H, L, …) before heads were joined with the batch, None if they were not.
         product: of "products", how they are computed again, and with what in the place of which factor.
         ruler: has the shape of the tensor and no numbers; its only stride is that of the softmax axis.
         stage: "weights"; "products" with values, whose sum is missing; before that "exp" and its "sum", "logsumexp"
@@ -359,6 +361,8 @@ class WrittenOut:
             products, factor = followed.product
             again, _ = _product(func, args, kwargs, args[0])
             product = Product(lambda new: again(products(new)), factor)
+            if followed.parted is not None and axis == followed.ruler.dim() - 1:
+                return _read_by_heads(followed, followed.parted, product)
             return _read(followed, lambda weights: _spread(weights, axis), product)
         return None
 
@@ -438,7 +442,7 @@ class WrittenOut:
         pieces = zip(output, ruler, weights) if isinstance(output, list | tuple) else [(output, ruler, weights)]
         for piece, measured, part in pieces:
             if isinstance(piece, Tensor):
-                parted = _parted(followed, part)
+                parted = None if func.__name__ in _MOVES else _parted(followed, part)
                 self._follow(piece, _Followed(followed.softmax, part, measured, followed.stage, parted))
 
     def _combine(self, followed: _Followed, operands: Sequence[Any], output: Tensor) -> None:
@@ -477,7 +481,7 @@ class WrittenOut:
         elif name in ("mul", "multiply") and followed.stage == "weights" and output.dim() == followed.ruler.dim():
             ruler = followed.ruler.expand(output.shape)
             product = product._replace(factor=_unexpanded(product.factor))
-            self._follow(output, _Followed(followed.softmax, weights, ruler, "products", product=product))
+            self._follow(output, _Followed(followed.softmax, weights, ruler, "products", followed.parted, product))
 
 
 def _product(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], factor: Tensor) -> Product:
@@ -500,11 +504,8 @@ def _matrix_product(followed: _Followed, side: int, product: Product) -> Read | 
     if axis is None or side not in (0, 1):
         return None
     if side == 0 and axis == dims - 1:
-        if followed.parted is not None:  # with four axes
-            sizes = followed.parted.shape[:2]
-            read = _read(replace(followed, weights=followed.parted), lambda weights: weights, product)
-            read.place = lambda factor: factor.unflatten(0, sizes)
-            return read
+        if followed.parted is not None:
+            return _read_by_heads(followed, followed.parted, product)
         return _read(followed, lambda weights: _rows(weights, dims == 1), product)
     if side == 1 and dims > 1 and axis == dims - 2:
         return _read(followed, lambda weights: weights.mT, product)
@@ -512,10 +513,23 @@ def _matrix_product(followed: _Followed, side: int, product: Product) -> Read | 
 
 
 def _parted(followed: _Followed, reshaped: Tensor) -> Tensor | None:
-    """Return the weights as they were before this change of shape joined heads and batch, and only these."""
+    """Return the weights as they were before this change of shape joined heads and batch: (B, H, L, …).
+
+    The columns may be joined too, as levels and points of deformable attention, and an axis of size 1 follow the first.
+    """
     before = followed.weights if followed.parted is None else followed.parted
-    joined = reshaped.dim() == 3 and before.dim() == 4 and before.shape[2:] == reshaped.shape[1:]
-    return before if joined and before.shape[0] * before.shape[1] == reshaped.shape[0] else None
+    if before.dim() < 4 or reshaped.dim() not in (3, 4) or (reshaped.dim() == 4 and reshaped.shape[1] != 1):
+        return None
+    joined = before.shape[0] * before.shape[1], before.shape[2], before.shape[3:].numel()
+    return before if joined == (reshaped.shape[0], *reshaped.shape[-2:]) else None
+
+
+def _read_by_heads(followed: _Followed, parted: Tensor, product: Product) -> Read:
+    """Return a read of weights (B, H, L, …) whose heads were joined with the batch since."""
+    sizes = parted.shape[:2]
+    read = _read(replace(followed, weights=parted), lambda weights: weights.flatten(3), product)
+    read.place = lambda factor: (factor.squeeze(1) if factor.dim() == 4 else factor).unflatten(0, sizes)
+    return read
 
 
 def _read(followed: _Followed, arrange: Callable[[Tensor], Tensor], product: Product) -> Read:
