@@ -167,7 +167,10 @@ _Entry = tuple[int, int, tuple[int, int], bool]
 
 def _by_sentence(lines: Sequence[str], count: int, origin: str, first: int) -> Iterator[_Entry]:
     if len(lines) != count:
-        raise DataError(f"{origin}, line {min(len(lines), count) + 1}: {len(lines)} lines, but {count} sentence pairs.")
+        raise DataError(
+            f"{origin}, line {min(len(lines), count) + 1}: {len(lines)} lines, but {count} sentence pairs, expected as "
+            "many of both. Does the file belong to these sentences?"
+        )
     for number, line in enumerate(lines, start=1):
         try:
             (parsed,) = parse_pharaoh(line, first=first) or [Links(frozenset())]

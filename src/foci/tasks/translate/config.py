@@ -79,7 +79,7 @@ class GuidanceConfig:
     """The loss that leads an attention to the source along links of words (Chen 2016, Garg 2019)."""
 
     weight: Annotated[float, Ge(0), Le(1000)] = 0.0
-    """How much it counts beside the loss of the tokens; 0 is none."""
+    """How much the loss that leads an attention along links of words counts beside that of the tokens; 0 is none."""
     attention: str | None = None
     """The attention to the source by its name, such as decoder.0.cross. Default: the only one, or of several that of
     the layer before the last."""
