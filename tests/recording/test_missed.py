@@ -139,9 +139,23 @@ def test_a_block_that_recorded_nothing_warns():
             raise ValueError("no")  # one message is enough
 
 
+class Reader(nn.Module):
+    def forward(self, values):
+        return (values @ values.mT).softmax(dim=-1) @ values
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_torchscript_is_named():
     scripted = torch.jit.script(nn.Sequential(nn.Linear(K, K)))
     with record(scripted) as tape:
         pass
     assert "the model is of TorchScript" in repr(tape)
+    reader = torch.jit.trace(Reader(), torch.randn(B, S, K))  # whatever its class is called
+    for model, path in ((reader, "."), (nn.Sequential(nn.Linear(K, K), reader), "1")):
+        with record(model) as tape:
+            model(torch.randn(B, S, K))
+        assert tape.missed == {path: "TorchScript: its code cannot be watched; record the model it was made from"}
+        assert f"the attention of {path!r} is TorchScript" in repr(tape)
+    with record(scripted) as tape:
+        scripted(torch.randn(B, K))
+    assert tape.missed == {}

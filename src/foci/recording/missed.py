@@ -25,6 +25,9 @@ _PARTS = re.compile(
 _DECAYS = frozenset({"A_log", "time_decay"})
 """Parameters of recurrent states, whatever their class is called: what the state loses at each step."""
 
+_READS = re.compile(r"softmax|scaled_dot_product_attention|_native_multi_head_attention")
+"""What the graph of a module of TorchScript calls if it attends."""
+
 _SCRIPT = "TorchScript: its code cannot be watched; record the model it was made from"
 _NOT_CALLED = "it was not called in the block"
 _STATE = "no attention weights: recurrent state"
@@ -43,6 +46,7 @@ class Calls:
     Attributes:
         classes: each module's path -> the name of its class.
         scripts: the paths of modules of TorchScript.
+        unseen: the paths of those among them whose code takes a softmax or attends.
         recurrent: the paths of modules that update a state.
         called: the paths of the modules that were called.
         subtracting: the paths of modules that read with a difference of softmaxes.
@@ -51,6 +55,7 @@ class Calls:
 
     classes: dict[str, str] = field(default_factory=dict)
     scripts: set[str] = field(default_factory=set)
+    unseen: set[str] = field(default_factory=set)
     recurrent: set[str] = field(default_factory=set)
     called: set[str] = field(default_factory=set)
     subtracting: set[str] = field(default_factory=set)
@@ -67,6 +72,8 @@ class Calls:
             self.recurrent.add(_parent(path) if outer else path)
         if isinstance(module, torch.jit.ScriptModule):
             self.scripts.add(path)
+            if _READS.search(str(getattr(module, "inlined_graph", ""))):
+                self.unseen.add(path)
 
     def missed(self, recorded: Sequence[str]) -> dict[str, str]:
         """Return the reason for each module that looks like attention and has no weights on the tape."""
@@ -91,6 +98,11 @@ class Calls:
             if self.scripts:
                 return f"{_NOTHING}: the model is of TorchScript, whose code cannot be watched. Record the nn.Module."
             return f"{_NOTHING}: the model was not called in the with-block. Call it there: model(inputs)."
+        if self.unseen:
+            return (
+                f"{_NOTHING}: the attention of {max(self.unseen, key=len)!r} is TorchScript, whose code cannot be "
+                "watched. Record the nn.Module that it was made from."
+            )
         unread = sorted({path for softmax, path in self.softmaxes if not softmax.was_read})
         if unread:
             return (
@@ -106,6 +118,8 @@ class Calls:
     def _reason(self, path: str, name: str, seen: set[str], parents: set[str]) -> str | None:
         if path in self.subtracting:
             return _DIFFERENCE
+        if path in self.unseen:
+            return _SCRIPT
         recurrent = path in self.recurrent
         if not recurrent and not _is_attention(name):
             return None
