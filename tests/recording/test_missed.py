@@ -133,6 +133,9 @@ def test_a_block_that_recorded_nothing_warns():
     assert seen[0].filename == __file__
     with pytest.warns(UserWarning, match="neither torch's attention, nor foci's, nor a softmax"), record(model):
         model(torch.randn(B, K))
+    states = nn.Sequential(MambaMixer(), Mixer())
+    with pytest.warns(UserWarning, match="'0' and 1 more read by a recurrent state, which has no"), record(states):
+        states(torch.randn(B, S, K))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(ValueError, match="no"), record(model):

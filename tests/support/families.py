@@ -1,7 +1,7 @@
 """Families of Hugging Face as tiny random models, what `foci.record` gets of each, and the table of docs/families.md.
 
     python tests/support/families.py              measures all families and writes the table
-    python tests/support/families.py bert llama   prints the rows of some
+    python tests/support/families.py bert olmo3   prints the rows of some, also of others, as readers of a text
 
 Nothing is downloaded. A family's configuration is its own with the sizes of `SMALL`, where it has settings of these
 names, and with those of its row here.
@@ -355,7 +355,7 @@ class Measured:
 
 def measure(name: str) -> Measured:
     """Build a family twice, as the library does and with its eager attention, and record both."""
-    family = FAMILIES[name]
+    family = FAMILIES.get(name, Family(TEXT))
     model, twin = _model(name, None), _model(name, "eager")
     twin.load_state_dict(model.state_dict())
     tape, same = _recorded(model, family.inputs)
@@ -408,7 +408,7 @@ def main(names: list[str]) -> None:
 
 def _model(name: str, implementation: str | None) -> Any:
     torch.manual_seed(0)
-    family = FAMILIES[name]
+    family = FAMILIES.get(name, Family(TEXT))
     config = transformers.AutoConfig.for_model(family.kind or name)
     settings = {**_shrunk(config), **family.settings}
     settings = {key: value for key, value in settings.items() if value is not None}

@@ -110,6 +110,10 @@ class Calls:
                 "a way that is recognized. Compute its attention with foci.attend, or pass its weights to "
                 "foci.Trace.from_handles."
             )
+        states = [path for path, reason in self.missed(()).items() if reason == _STATE]
+        if states:
+            more = f" and {len(states) - 1} more" if len(states) > 1 else ""
+            return f"{_NOTHING}: {states[0]!r}{more} read by a recurrent state, which has no attention weights."
         return (
             f"{_NOTHING}: in the model were seen neither torch's attention, nor foci's, nor a softmax that values are "
             "multiplied with. Weights that it computes in another way can be passed to foci.Trace.from_handles."
