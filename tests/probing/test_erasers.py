@@ -143,6 +143,34 @@ def test_regions_of_any_module_are_probed():
     assert found["attention"].unit == "regions"
 
 
+def test_tokens_that_own_no_pixels_are_fixed():
+    class Patches(nn.Module):
+        """Reads patches after a token of its own, as a ViT does."""
+
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(5)
+            self.patch, self.first = nn.Conv2d(3, 8, 4, stride=4), nn.Parameter(torch.zeros(1, 1, 8))
+            self.layer = nn.TransformerEncoderLayer(8, 2, 11, batch_first=True)
+
+        def forward(self, pixels):
+            patches = self.patch(pixels).flatten(2).mT
+            return self.layer(torch.cat([self.first.expand(len(pixels), -1, -1), patches], dim=1))[:, 0]
+
+    model, pixels = Patches().eval(), torch.randn(1, 3, 12, 8)
+    cells = Cells.of_regions(pixels, grid=(3, 2), first=1)
+    source = Source(0, ("[CLS]", *"abcdef"), fixed=frozenset({0}), eraser=cells, unit="regions")
+    of_image = of_module(model, [pixels], source=source)
+    assert of_image.attentions["layer.self_attn"].weights.shape == (2, 7)
+    erasing = Erasing(of_image, "tokens", 4)
+    assert erasing.gradient()[0] == 0.0
+    erased = pixels.clone()
+    erased[0, :, 4:8, 0:4] = pixels[0].mean(dim=(1, 2)).reshape(3, 1, 1)  # the third of the patches
+    with torch.no_grad():
+        expected = model(erased).softmax(dim=-1)[0, int(erasing.best)]
+    assert erasing.changes([(3,)])[0].probability == pytest.approx(float(expected), abs=1e-6)
+
+
 def test_labels_must_be_as_many_as_parts():
     model, pixels = Looker().eval(), image()
     with pytest.raises(ShapeError, match="'image' has 1 labels, but 0 has 6 regions"):

@@ -10,6 +10,7 @@ from foci.functional import crf
 from foci.probing.subject import Erasing
 from foci.recording import record
 from foci.tasks.frame import config as configs
+from foci.tasks.frame.labels.task import LabelTask
 from foci.tasks.frame.probing.runs import subjects_of_run, traces_with_relevance
 from foci.tasks.frame.task import find
 from foci.tasks.tag.batches import TagExamples
@@ -315,6 +316,9 @@ def test_what_cannot_be_erased_is_said_with_what_to_do_instead():
     task = find("memorize")
     with pytest.raises(ConfigError, match=r"slots of a memory that the network itself wrote.*foci show RUN 20"):
         task.traced_pass(object.__new__(task), torch.nn.Linear(1, 1), None, {})
+    labels = object.__new__(find("classify_images"))
+    with pytest.raises(ConfigError, match=r"classify_images does not say which parts of its inputs can be erased"):
+        LabelTask.erasable(labels, [], None, {})
 
 
 def test_options_and_arguments_without_effect_are_refused(runs):
