@@ -12,7 +12,7 @@ import pytest
 from foci.errors import ConfigError, DataError, ShapeError
 from foci.viz import colors
 from foci.viz.axis import Axis
-from foci.viz.regions import reduced, smooth
+from foci.viz.regions import smooth
 from foci.viz.selection import Selection
 from foci.viz.terminal import PLAIN, Screen, render
 from foci.viz.trace import Trace, TracedAttention
@@ -188,13 +188,6 @@ def test_the_view_is_that_of_objects_alone():
         assert choose(Selection(trace, "encoder.0.self", form=form)).__name__.endswith(".boxes")
     alone = Trace({"image": trace.axes["image"]}, {"encoder.0.self": trace.attention("encoder.0.self")})
     assert choose(Selection(alone)).__name__.endswith(".image")
-
-
-def test_a_large_image_is_drawn_with_fewer_pixels():
-    image = np.arange(5 * 1000 * 3).reshape(5, 1000, 3).astype(np.uint8)
-    small = reduced(image, 300)
-    assert small.shape == (1, 250, 3)
-    np.testing.assert_array_equal(small[0, 1], np.rint(image[:4, 4:8].mean(axis=(0, 1))))
 
 
 # ---- the terminal
