@@ -70,9 +70,14 @@ class Canvases(Images):
         """Return height and width of the readable parts of these canvases."""
         return torch.from_numpy(self.sizes[indices])
 
+    def size(self, index: int) -> tuple[int, int]:
+        """Return height and width of the readable part of a canvas."""
+        height, width = self.sizes[index]
+        return int(height), int(width)
+
     def picture(self, index: int) -> UInt8[NDArray[np.uint8], "H W 3"]:
         """Return the readable part of a canvas."""
-        height, width = self.sizes[index]
+        height, width = self.size(index)
         return np.array(self.pixels[index, :height, :width])
 
     @classmethod

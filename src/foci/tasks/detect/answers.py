@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -11,11 +11,13 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import nn
 
+from foci.data.batching import on_device
 from foci.functional.boxes import to_corners
 from foci.metrics.calibration import Odds
 from foci.metrics.detection import LIMITS, Found, Marked
 from foci.metrics.matched_boxes import matched
 from foci.models.detector import Detector, DetectorOutput
+from foci.tasks.detect.batches import DetectionBatch, DetectionExamples
 
 NOTHING = "nothing"
 """What is said of an image without objects."""
@@ -47,6 +49,40 @@ def answers_of(model: nn.Module, output: DetectorOutput, originals: Int[NDArray[
     shares = to_corners(output.boxes.double()).clamp(0, 1).cpu().numpy()
     sides = originals[:, None, [1, 0, 1, 0]]
     return [Answer(boxes, of_image) for boxes, of_image in zip(shares * sides, scores)]
+
+
+class Seen(NamedTuple):
+    """A batch that the model has read.
+
+    Attributes:
+        numbers: which images these are.
+        sizes: height and width of each on its canvas.
+        originals: height and width of each image itself.
+        batch: the batch.
+        output: the model's output.
+        answers: what it says of each image.
+    """
+
+    numbers: list[int]
+    sizes: list[tuple[int, int]]
+    originals: list[tuple[int, int]]
+    batch: DetectionBatch
+    output: DetectorOutput
+    answers: list[Answer]
+
+
+def read_all(model: nn.Module, examples: DetectionExamples, batch_size: int) -> Iterator[Seen]:
+    """Yield all images in their order, ``batch_size`` at once, with what the model says of them."""
+    device = next(model.parameters()).device
+    canvases = examples.canvases
+    for start in range(0, len(canvases), batch_size):
+        numbers = np.arange(start, min(start + batch_size, len(canvases)))
+        batch = on_device(examples.batch(numbers, [1]), device)
+        output = model(batch.images, batch.sizes)
+        answers = answers_of(model, output, canvases.originals[numbers])
+        sizes = [canvases.size(number) for number in numbers.tolist()]
+        originals = [(int(height), int(width)) for height, width in canvases.originals[numbers]]
+        yield Seen(numbers.tolist(), sizes, originals, batch, output, answers)
 
 
 class Outcomes:

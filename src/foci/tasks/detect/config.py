@@ -16,10 +16,12 @@ from foci.models.options.detection import (
     DeformableAttentionOptions,
     DetectorOptions,
     FocalLossOptions,
+    MapOptions,
     PlainAttentionOptions,
+    SmallMapOptions,
 )
 from foci.settings import settings
-from foci.tasks.frame.config import Promise, TaskConfig
+from foci.tasks.frame.config import Promise, TaskConfig, kind_of
 from foci.tasks.frame.data_settings import DATA_FLAGS, HeldOutData, OneOf, SixColumns
 from foci.training.options import TrainingOptions
 
@@ -78,6 +80,8 @@ class ModelConfig(DetectorOptions):
 
     preset: Literal["tiny", "base", "deep"] = "base"
     """The sizes of the model by name; deep has a stage more, for objects of more than a hundred pixels."""
+    encoder: Annotated[MapOptions, Field(discriminator="kind")] = SmallMapOptions()
+    """The network that turns an image into a map."""
     attention: Annotated[CrossAttentionOptions, Field(discriminator="kind")] = DeformableAttentionOptions()
     """The attention from queries to the map."""
     loss: Annotated[FocalLossOptions | CrossEntropyLossOptions, Field(discriminator="kind")] = FocalLossOptions()
@@ -93,6 +97,7 @@ class DetectConfig(TaskConfig):
         **DATA_FLAGS,
         "images": "data.images",
         "size": "data.image_size",
+        "encoder": "model.encoder.kind",
         "attention": "model.attention.kind",
         "preset": "model.preset",
     }
@@ -103,7 +108,7 @@ class DetectConfig(TaskConfig):
     demo = {
         "data": {"builtin": BUILT_IN, "image_size": 64, "scale": 0.0, "color": 0.0},
         "model": {"num_queries": 16},
-        "training": {"max_steps": 1100, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 65, "eval_every": 275},
+        "training": {"max_steps": 2200, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 65, "eval_every": 550},
     }
     promise = Promise("ap50", 0.95, 0.05)
     smallest = {
@@ -127,6 +132,12 @@ class DetectConfig(TaskConfig):
     )
 
     @classmethod
+    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of the preset; another kind of encoder has its own sizes."""
+        kind, preset = kind_of(model, "encoder", "small"), super().model_preset(model)
+        return preset if kind == "small" else {**preset, "encoder": {"kind": kind}}
+
+    @classmethod
     def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
         """Return what follows from data with parts, beside the preset."""
         if tables.get("data", {}).get("path") is None:
@@ -142,6 +153,8 @@ class DetectEvaluateOptions:
 
     threshold: Annotated[float, Gt(0), Lt(1)] = 0.5
     """Boxes of at least this probability count in the confusion; average precision takes all."""
+    mistakes: FilePath | None = None
+    """Draw the worst mistakes beside the truth to this .png, .svg or .pdf file."""
     batch_size: Annotated[int, Ge(1)] = 16
     """Images that are read at once."""
 
