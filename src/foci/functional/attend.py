@@ -43,8 +43,8 @@ from foci.functional.sparse import entmax15, sparsemax
 from foci.masks import clear_unreadable
 from foci.names import NORMALIZER_ALIASES, SCORE_ALIASES, DotScoreName, NormalizerName, settled
 from foci.outputs import AttentionOutput
-from foci.recording.recorder import editable, recordable
 from foci.recording.rereading import Reread
+from foci.recording.watching import editable, recordable
 from foci.tracing import is_traced, is_watched, known_true
 from foci.weights import Weights
 from foci.weights.sources import scores_shape

@@ -18,7 +18,7 @@ from torch import nn
 
 from foci.recording.edits import Edits
 from foci.recording.missed import Calls
-from foci.recording.recorder import Session, paths_of, watching
+from foci.recording.watching import Session, paths_of, watching
 
 
 @contextmanager

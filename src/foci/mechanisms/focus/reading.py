@@ -12,8 +12,8 @@ from foci.mechanisms.focus.focus import FocusModule
 from foci.mechanisms.normalizers import NormalizerFunction
 from foci.mechanisms.parts import Reading
 from foci.outputs import AttentionOutput
-from foci.recording.recorder import editable
 from foci.recording.rereading import Reread
+from foci.recording.watching import editable
 
 
 def _open(scores: Tensor, mask: Tensor | None) -> Tensor:

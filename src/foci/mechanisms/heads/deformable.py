@@ -38,8 +38,8 @@ from foci.functional.windows import at_least_float32, one_past_last
 from foci.masks import clear_source
 from foci.mechanisms.parts import Memory
 from foci.outputs import AttentionOutput, called_as
-from foci.recording.recorder import editable
 from foci.recording.rereading import Reread
+from foci.recording.watching import editable
 from foci.tracing import exportable, known_true
 from foci.weights import Weights
 from foci.weights.sources import ByWeights, Rows

@@ -34,8 +34,8 @@ from foci.functional import addressing
 from foci.functional.kernels import ntm
 from foci.outputs import AttentionOutput, called_as
 from foci.recording.changes import Writing
-from foci.recording.recorder import editable
 from foci.recording.rereading import Reread
+from foci.recording.watching import editable
 from foci.tracing import exportable
 from foci.weights import Weights
 

@@ -28,8 +28,8 @@ from foci.functional.scores import dot
 from foci.masks import masked_softmax
 from foci.mechanisms.pair.inputs import check_pair
 from foci.outputs import AttentionOutput, PairOutput, called_as
-from foci.recording.recorder import editable
 from foci.recording.rereading import Reread
+from foci.recording.watching import editable
 from foci.weights import Weights
 
 

@@ -28,8 +28,8 @@ from foci.errors import check_sizes
 from foci.functional.stepwise import over_steps
 from foci.mechanisms.pair.inputs import check_pair
 from foci.outputs import AttentionOutput, PairOutput, called_as
-from foci.recording.recorder import editable
 from foci.recording.rereading import Reread
+from foci.recording.watching import editable
 from foci.tracing import Tensors, known_true
 from foci.weights import Weights
 

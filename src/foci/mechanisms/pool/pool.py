@@ -31,8 +31,8 @@ from foci.checks import check_shape, check_valid, refuse_script
 from foci.errors import check_sizes
 from foci.masks import clear_unreadable, masked_softmax
 from foci.outputs import AttentionOutput, called_as
-from foci.recording.recorder import editable
 from foci.recording.rereading import Reread
+from foci.recording.watching import editable
 from foci.weights import Weights
 
 

@@ -34,8 +34,8 @@ from foci.errors import ConfigError, ShapeError, check_sizes, unknown_name
 from foci.functional import crf
 from foci.masks import clear_unreadable
 from foci.outputs import AttentionOutput, called_as
-from foci.recording.recorder import editable
 from foci.recording.rereading import Reread
+from foci.recording.watching import editable
 from foci.weights import Weights
 
 

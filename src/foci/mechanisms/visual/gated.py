@@ -6,8 +6,8 @@ from torch import Tensor
 
 from foci.outputs import AttentionOutput
 from foci.recording.changes import Gates
-from foci.recording.recorder import editable
 from foci.recording.rereading import Reread
+from foci.recording.watching import editable
 from foci.weights import Weights
 
 
