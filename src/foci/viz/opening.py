@@ -6,7 +6,8 @@ says nothing, equal weights say nothing, an alignment says much. A head that rea
 measure and little to people, so it is taken only where there are no others.
 
 Attention between two sides, where an answer reads what it was asked, comes before that within one, and that of "target"
-to "source" before any other; heads between the same two sides are compared.
+to "source" before any other; heads between the same two sides are compared. Of objects in an image the mean of the last
+layer is shown.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ def opening(trace: Trace) -> Opening:
     shown = trace.cross_attentions()[0]
     last, sides = shown.name, (shown.target, shown.source)
     across = [one for one in trace.between_sides() if (one.target, one.source) == sides and one.kind != "write"]
+    if trace.axes[shown.target].kind == "objects":  # its heads read parts of an object, their mean the object
+        return Opening(last, None, None, "")
     candidates = [one for one in across or trace.attentions.values() if 0 not in one.shape]
     heads = sum(one.heads for one in candidates)
     if heads < 2 or "relevance" in trace.metadata:  # that of the last layer is of all layers

@@ -118,11 +118,12 @@ def test_points_are_dots_whose_areas_are_their_weights(head):
     assert drawn.get_supxlabel() == f"decoder.0.cross · {said} · areas of dots: weights"
 
 
-def test_without_a_name_the_dots_are_those_of_the_head_that_says_most():
+def test_without_a_name_it_is_the_mean_of_the_last_layer():
     trace = detected(heads=3)
     dots = trace.plot(words=[1]).axes[1].collections[0]
-    expected = trace.attention(CROSS).points[trace.opening.head, 1]
-    np.testing.assert_allclose(np.sort(dots.get_array()), np.sort(expected[:, 2]))
+    expected = trace.attention(CROSS).points[:, 1, :, 2] / 3
+    np.testing.assert_allclose(np.sort(dots.get_array()), np.sort(expected.ravel()))
+    assert trace.opening[:3] == (CROSS, None, None)
 
 
 def test_an_encoder_is_drawn_from_the_middles_of_the_boxes():
@@ -300,6 +301,13 @@ def test_places_of_a_coarser_encoder_on_the_page(clear, open_page):
     one.ready("decoder.0.cross/0/boxes")
     one.page.locator(".ways button").nth(1).click()
     one.ready("encoder.0.self/0/boxes")
+    one.page.wait_for_function("document.querySelector('.boxed .readout').textContent === 'row 1, column 1'")
+    one.page.locator(".chips button").click()
+    one.ready("decoder.0.cross/0/boxes")
+    box = one.page.locator(".boxed canvas").bounding_box()
+    one.page.mouse.click(box["x"] + 0.8 * box["width"], box["y"] + 0.5 * box["height"])
+    one.ready("encoder.0.self/0/boxes")
+    one.page.wait_for_function("document.querySelector('.boxed .readout').textContent === 'row 1, column 2'")
     one.settle()
     drawn = one.picture()[..., :3].astype(int)
     height, width = round(0.6 * drawn.shape[1]), drawn.shape[1]
@@ -344,7 +352,7 @@ def test_choosing_boxes_and_places_on_the_page(open_page):
     one.page.wait_for_selector("html[data-ready$='/boxes']")
     assert one.page.evaluate(chosen) == ["false", "true"]
     assert one.saved("png").startswith(b"\x89PNG")
-    assert "decoder.0.cross · head" in one.saved("svg").decode()
+    assert "decoder.0.cross · mean of all" in one.saved("svg").decode()
     assert one.saved("csv").decode("utf-8-sig").splitlines()[2].startswith('"cell 0.70",')
 
 

@@ -27,6 +27,8 @@ function ofObjects() {
   };
 }
 
+const regionAt = ([rows, columns], across, down) => Math.floor(down * rows) * columns + Math.floor(across * columns);
+
 /** A hue for each class: the label of an object without its probability. */
 function huesOf(labels) {
   const classes = labels.map((label) => label.replace(/(.) [\d.]+$/, "$1"));
@@ -90,9 +92,10 @@ class BoxesView {
       make("button", { type: "button", role: "option", onclick: () => this.take(index) }, swatch(this.hues[index]), textOf(this.objects, index)),
     );
     this.list = make("div", { class: "chips", role: "listbox", "aria-label": named(this.objects.title) }, ...this.chips);
-    const way = (mode, attention) =>
-      make("button", { type: "button", "aria-pressed": this.mode === mode, text: say(`${mode}Read`), onclick: () => attention && this.mode !== mode && this.turn(attention) });
-    this.ways = this.ofPlaces && this.ofBoxes ? make("div", { class: "ways", role: "group" }, way("objects", this.ofBoxes), way("places", this.ofPlaces)) : "";
+    const way = (mode, turn) =>
+      make("button", { type: "button", "aria-pressed": this.mode === mode, text: say(`${mode}Read`), onclick: () => this.mode !== mode && turn() });
+    const ways = [way("objects", () => this.turn(this.ofBoxes)), way("places", () => this.look(...this.middle(), "focus"))];
+    this.ways = this.ofPlaces && this.ofBoxes ? make("div", { class: "ways", role: "group" }, ...ways) : "";
     this.readout = make("p", { class: "readout" });
     place.append(make("div", { class: "boxed" }, this.ways, this.caption, this.stage, this.readout, this.list, make("p", { class: "about", text: say(`${this.mode}Hint`, Boolean(this.ofPlaces)) })));
     this.canvas.addEventListener("pointermove", (event) => this.at(event, "hover"));
@@ -115,6 +118,17 @@ class BoxesView {
     if (row !== null) view.pointTo(row, how);
   }
 
+  /** Show what is read from a place, given as shares of the image. */
+  look(across, down, how) {
+    this.turn(this.ofPlaces, regionAt(trace.axes[this.ofPlaces.source].grid, across, down), how);
+  }
+
+  /** The middle of the chosen box, or of the image. */
+  middle() {
+    const [left, top, right, bottom] = this.objects.boxes[state.target ?? 0] ?? [0, 0, 1, 1];
+    return [clamp((left + right) / 2, 0, 0.999), clamp((top + bottom) / 2, 0, 0.999)];
+  }
+
   pointTo(row, how) {
     pointFrom("target", row, how);
   }
@@ -124,7 +138,7 @@ class BoxesView {
     else if (this.ofBoxes) this.turn(this.ofBoxes, index);
   }
 
-  /** The smallest box around a place, and the region that it is in. */
+  /** A place as shares of the image, and the smallest box around it. */
   find(x, y) {
     const { width, height } = this.measure();
     const [across, down] = [x / width, y / height];
@@ -136,16 +150,16 @@ class BoxesView {
       const inside = across >= left && across < right && down >= top && down < bottom;
       if (inside && (box === null || size(each) < size(this.objects.boxes[box]))) box = index;
     });
-    const [rows, columns] = this.image.grid;
-    return { box, region: Math.floor(down * rows) * columns + Math.floor(across * columns) };
+    return { box, across, down };
   }
 
   at(event, how) {
     const found = this.find(event.offsetX, event.offsetY);
     if (!found) return;
-    if (this.mode === "places") this.pointTo(found.region, how);
-    else if (found.box !== null) this.pointTo(found.box, how);
-    else if (how === "click" && this.ofPlaces) this.turn(this.ofPlaces, found.region);
+    const { box, across, down } = found;
+    if (this.mode === "places") this.pointTo(regionAt(this.image.grid, across, down), how);
+    else if (box !== null) this.pointTo(box, how);
+    else if (how === "click" && this.ofPlaces) this.look(across, down, how);
   }
 
   key(event) {
