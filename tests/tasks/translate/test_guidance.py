@@ -17,7 +17,7 @@ from foci.tasks.frame.config import configure, put
 from foci.tasks.frame.task import Shard
 from foci.tasks.translate.aligning import Reading, TokenPair, token_pairs
 from foci.tasks.translate.guidance import GuidedExamples, TrainingLinks, guidance_loss, linked_tokens, links_of_file
-from foci.tasks.translate.task import Translate
+from foci.tasks.translate.task import Tokenizers, Translate
 from foci.training.run_folder import read_metrics
 from foci.weights import Weights
 
@@ -306,6 +306,17 @@ def test_a_resumed_run_is_one_that_never_stopped(data, own, monkeypatch):
     foci.train("translate", {"training": {"max_steps": 4}}, out=data / "run", resume=True, log=lambda text: None)
     for one, other in zip(whole.model.parameters(), foci.load(data / "run").model.parameters()):
         assert torch.equal(one, other)
+
+
+def test_other_processes_get_the_links_and_runs_without_guidance_have_no_file(data):
+    for weight in (1.0, 0.0):
+        task = Translate(configure(Translate.Config, settings(data, own=not weight, guidance__weight=weight), "test"))
+        splits = task.read(print)
+        assets = task.assets(splits, print)
+        files = assets.to_files()
+        assert ("links.json" in files) == bool(weight)
+        assert Tokenizers.from_files(files.__getitem__).links.links == assets.links.links
+        assert len(assets.links.links) == (len(splits.train) if weight else 0)
 
 
 def test_links_of_a_run_are_checked(data):
