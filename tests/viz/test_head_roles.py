@@ -3,7 +3,7 @@
 import numpy as np
 
 from foci.viz.head_roles import head_roles
-from foci.viz.trace import Trace
+from foci.viz.trace import Axis, Trace
 
 WORDS = ["the", "cat", "saw", "the", "dog", "and", "the", "cat"]
 
@@ -39,6 +39,15 @@ def test_each_head_has_the_role_it_was_made_for():
     assert [one.head for one in trace.select(heads=[1]).head_roles()] == [1, 1]
     assert roles[0].score is None
     assert roles[1].score.chance == 1 / 8
+
+
+def test_prompt_and_answer_are_a_text_and_an_image_is_none():
+    parts = [Axis.from_tokens(WORDS[:3], "prompt"), Axis.from_tokens(WORDS[3:], "answer")]
+    trace = Trace.from_arrays(np.stack([duplicates(), sink()]), Axis.from_parts(parts))
+    assert [one.role for one in trace.head_roles()] == ["duplicate", "sink"]
+    image = Axis.from_image(np.zeros((2, 8, 3), np.uint8), (1, 4))
+    trace = Trace.from_arrays(duplicates(), Axis.from_parts([image, Axis.from_tokens(WORDS[4:])]))
+    assert "duplicate" not in trace.head_roles()[0].scores
 
 
 def test_attentions_of_which_weights_are_missing_are_left_out_and_named():

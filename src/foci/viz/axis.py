@@ -104,6 +104,11 @@ class Axis:
         return self.sentences or (len(self),)
 
     @property
+    def is_text(self) -> bool:
+        """Whether all positions are tokens or words, in parts (prompt and answer) or not."""
+        return all(part.kind in WORDED for _, part in self.placed_parts)
+
+    @property
     def placed_parts(self) -> tuple[tuple[int, Axis], ...]:
         """The parts of a mixed axis, each with the position where it begins; of any other the axis itself, at 0."""
         parts = (self,) if self.parts is None else self.parts

@@ -71,7 +71,7 @@ def head_roles(trace: Trace) -> HeadRoles:
             continue
         axis = trace.axes[attention.source]
         among = attention.source == attention.target
-        tokens = axis.labels if axis.kind in ("tokens", "document") else None
+        tokens = axis.labels if axis.is_text else None
         scores = role_scores(attention.weights, tokens, self_attention=among)
         found += [
             HeadRole(attention.name, head, role_of(one), one) for head, one in zip(attention.head_numbers, scores)

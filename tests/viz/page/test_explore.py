@@ -653,6 +653,7 @@ def test_a_page_opens_with_what_was_asked_for(open_file, tmp_path):
     one.page.wait_for_selector("html[data-ready]")
     assert one.page.inner_text("#of-word .word") == "cat"
     assert "held" in one.side()
+    assert one.page.inner_text("#why-open") == "Open first, as it was asked for."
     one = open_file(trace.save_html(tmp_path / "b.html", opening="rollout"))
     one.ready("attention.1/2/words")
 

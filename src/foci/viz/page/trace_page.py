@@ -56,10 +56,9 @@ _THUMBNAIL = 40
 """The most cells that a head's small picture has along a side."""
 _MOST_APART = 32
 """The most columns that are kept apart."""
+_ASKED = ["asked", 0.0, 0]
 _MEAN = -1
 """What the page calls the mean of all heads."""
-_TEXTS = {"tokens", "document"}
-"""The kinds of axes whose heads have roles."""
 _PICTURE = 1024
 """The most pixels that an image is shown with along a side."""
 
@@ -156,7 +155,7 @@ def _describe_roles(trace: Trace) -> dict[str, list[Any]]:
     described: dict[str, list[Any]] = {}
     for one in head_roles(trace):
         attention = trace.attention(one.name)
-        if one.scores and {trace.axes[attention.source].kind, trace.axes[attention.target].kind} <= _TEXTS:
+        if one.scores and trace.axes[attention.source].is_text and trace.axes[attention.target].is_text:
             described.setdefault(one.name, []).append(None if one.score is None else [one.role, *one.score])
     return described if sum(map(len, described.values())) > 1 else {}
 
@@ -174,7 +173,8 @@ def _opening_of_both(traces: Sequence[Trace], prefix: str) -> dict[str, Any] | N
 def _describe_opening(trace: Trace, opening: str | HeadWeight | None) -> dict[str, Any] | None:
     if isinstance(opening, HeadWeight):
         place = trace.attention(opening.path).head_numbers.index(opening.head)
-        return {"attention": opening.path, "head": place, "target": opening.query[0], "source": opening.key[0]}
+        at = {"target": opening.query[0], "source": opening.key[0]}
+        return {"attention": opening.path, "head": place, **at, "why": _ASKED}
     if not trace.attentions:
         return None
     if opening is None:
@@ -188,7 +188,7 @@ def _describe_opening(trace: Trace, opening: str | HeadWeight | None) -> dict[st
     shown = trace.cross_attentions()[0]
     attention = shown if shown.name in maps else trace.attention([*maps][-1])
     extras = list(_extras(attention, rollouts(trace)))
-    return {"attention": attention.name, "head": attention.heads + extras.index(opening)}
+    return {"attention": attention.name, "head": attention.heads + extras.index(opening), "why": _ASKED}
 
 
 def _extras(attention: TracedAttention, rolled: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
