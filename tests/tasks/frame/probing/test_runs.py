@@ -312,6 +312,35 @@ def test_rationales_of_a_wrong_form_are_refused(runs):
             foci.probe(run, [{"text": "one two three", "rationales": wrong}], **FEW)
 
 
+def test_marks_without_effect_are_refused(runs):
+    given, box = inputs_of(runs("cloze"))[0], [[0, 0, 1, 1]]
+    one_of_two = r"are given of an input with 2 texts, expected one. Name the text: .*\"document\""
+    for run, marked, words in (
+        (runs("cloze"), {**given, "rationales": [[0, 3]]}, one_of_two),
+        (
+            runs("cloze"),
+            {**given, "rationales": {"documents": [[0, 3]]}},
+            "of 'documents', expected document, question",
+        ),
+        (runs("classify"), {"text": "one two", "boxes": box}, "boxes are given, but no image is read"),
+        (
+            runs("classify"),
+            {"text": "one  two", "rationales": [[3, 5]]},
+            r"\[\[3, 5\]\], which covers none of its words",
+        ),
+        (
+            runs("caption"),
+            {**inputs_of(runs("caption"))[0], "rationales": [[0, 1]]},
+            "an input with 0 texts, expected one. Leave them out",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            next(subjects_of_run(run, [marked]))
+    (subject,) = subjects_of_run(runs("cloze"), [{**given, "rationales": {"document": [[0, 3]]}}])
+    assert subject.sources["document"].gold == {0}
+    assert subject.sources["question"].gold is None
+
+
 def test_what_cannot_be_erased_is_said_with_what_to_do_instead():
     task = find("memorize")
     with pytest.raises(ConfigError, match=r"slots of a memory that the network itself wrote.*foci show RUN 20"):

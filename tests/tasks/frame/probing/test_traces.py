@@ -24,6 +24,10 @@ def test_a_token_that_is_not_there_is_empty_and_the_others_are_found():
     assert _places("one two", ["one", "<unk>", "two"]) == [(0, 3), (3, 3), (4, 7)]
 
 
+def test_marks_of_spaces_are_no_letters():
+    assert _places("the house", ["<bos>", "▁the", "▁", "▁hou", "se"]) == [(0, 0), (0, 3), (3, 3), (4, 7), (7, 9)]
+
+
 def test_a_part_of_a_token_marks_it():
     given = {"text": "one two three", "rationales": [[5, 6]]}
     assert _marked(given, "document", ["one", "two", "three"]) == {1}

@@ -17,6 +17,7 @@ from foci.probing.erasers import Cells, Place
 from foci.probing.modules import read_by_path
 from foci.probing.subject import Attended, Source, Subject, overlapping
 from foci.recording import Recording, record
+from foci.tasks.frame.probing.images import BOXES
 from foci.viz.relevance import SCORED, with_maps, with_relevance
 from foci.viz.trace import Trace, TracedAttention
 
@@ -26,6 +27,8 @@ RATIONALES = "rationales"
 
 FREQUENT = 1000
 """How many words, the most frequent ones, have a share in the mean vector that erased words get."""
+_SPACE = "▁"
+"""What the labels of tokens have instead of a space."""
 _EQUAL = 1e-4
 """Weights that differ by less are those of one attention."""
 
@@ -98,6 +101,7 @@ def subject_of_trace(model: nn.Module, one: TracedPass, given: Mapping[str, Any]
         one: the input as the model reads it.
         given: the input, with what people marked.
     """
+    _refuse_idle(given, one.sources)
     sources = {
         key: source._replace(gold=_marked(given, key, source.tokens)) if source.unit == "words" else source
         for key, source in one.sources.items()
@@ -122,6 +126,25 @@ def subject_of_trace(model: nn.Module, one: TracedPass, given: Mapping[str, Any]
     left = [name for name in maps if name not in {*attentions, *derived}]
     notes = [f"not probed, since what they read is nothing that can be erased: {', '.join(left)}"] if left else []
     return replace(bare, attentions=attentions, notes=(*one.notes, *notes))
+
+
+def _refuse_idle(given: Mapping[str, Any], sources: Mapping[str, Source]) -> None:
+    """Raise if something is marked that is not compared with, or it is not known of which text it is."""
+    texts = {source.place for source in sources.values() if source.unit == "words"}
+    spans = given.get(RATIONALES)
+    if spans is not None and not isinstance(spans, Mapping) and len(texts) != 1:
+        named = next((key for key, source in sources.items() if source.unit == "words"), None)
+        form = (
+            "Leave them out."
+            if named is None
+            else f'Name the text: {{"{RATIONALES}": {{"{named}": [[begin, end], …]}}}}.'
+        )
+        raise ConfigError(f"probe: {RATIONALES} are given of an input with {len(texts)} texts, expected one. {form}")
+    unknown = [key for key in spans if key not in sources] if isinstance(spans, Mapping) else []
+    if unknown:
+        raise ConfigError(f"probe: {RATIONALES} are given of {unknown[0]!r}, expected {', '.join(sources)}.")
+    if given.get(BOXES) is not None and all(source.unit != "regions" for source in sources.values()):
+        raise ConfigError(f"probe: {BOXES} are given, but no image is read. Leave them out.")
 
 
 def _maps(one: TracedPass) -> dict[str, _Map]:
@@ -252,14 +275,17 @@ def _marked(given: Mapping[str, Any], key: str, tokens: Sequence[str]) -> frozen
     text = next((given[name] for name in (key, "text") if isinstance(given.get(name), str)), None)
     if text is None:
         raise ConfigError(f"probe: rationales of {key!r} are given, but there is no such text.")
-    return overlapping(_places(text, tokens), spans, len(text))
+    marked = overlapping(_places(text, tokens), spans, len(text))
+    if spans and not marked:
+        raise ConfigError(f"probe: {RATIONALES} of {key!r} are {spans!r}, which covers none of its words. Check them.")
+    return marked
 
 
 def _places(text: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
     """Return where each token begins and ends in its text; one that is not found is empty."""
     places, cursor = [], 0
     lowered = text.casefold() if len(text.casefold()) == len(text) else text
-    for token in tokens:
+    for token in (label.strip(_SPACE) for label in tokens):
         found = text.find(token, cursor)
         begin = found if found >= 0 else lowered.find(token.casefold(), cursor)
         if begin < 0:
