@@ -166,6 +166,8 @@ def test_parts_of_a_batch_add_up_to_it_and_padding_counts_for_nothing(options):
     assert sum(counts) == whole.count
     broken = targets._replace(boxes=targets.boxes.masked_fill(~targets.valid.unsqueeze(-1), 7.0))
     assert torch.equal(set_loss(output_of(answer), broken, options).total, whole.total)
+    padded_first = Targets(*(part.flip(1) for part in targets))
+    torch.testing.assert_close(set_loss(output_of(answer), padded_first, options).total, whole.total)
 
 
 @by_kind
