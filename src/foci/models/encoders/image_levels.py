@@ -8,7 +8,7 @@ Paper: Feature Pyramid Networks for Object Detection (Lin et al., 2017), section
 Names: c = backbone, W_l = laterals, smooth = smoothings, encoder = layers, up = each cell four times
 Complexity: O(S² · D) per layer over the S places of the coarsest level
 Differs: the coarsest level is encoded before it is joined with the others. What lies beyond the readable part of an
-    image is 0, so that an image has the same map alone and padded.
+    image is 0 in convolutions and masked in attention, so that an image has the same map alone and padded.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class ImageLevels(nn.Module):
                 features, attentions = self._encode(features, of_cells, readable)
             else:
                 features = self.smoothings[level](cleared(features + _twice(above, features), sizes, stride))
-            above = cleared(features, sizes, stride)
-            values.append(above.flatten(2).mT)
+            above = features
+            values.append(features.flatten(2).mT)
             codes.append(of_cells)
         grids = self.grids(*images.shape[-2:])
         masks = [readable_cells(sizes, grid, stride) for grid, stride in zip(grids, self.backbone.strides)]
