@@ -234,6 +234,8 @@ def translator(folder, model, strategy):
         "tokenizer.kind=words",
         "tokenizer.size=50",
         "tokenizer.shared=true",
+        "guidance.weight=0.5",
+        "guidance.aligner_steps=10",
     ]
     settings += ["data.batch_tokens=90", "training.max_steps=5", "training.eval_every=5", "training.metrics_every=1"]
     settings += [f"training.strategy={strategy}"]
