@@ -163,6 +163,18 @@ def test_classes_have_hues_and_files_have_what_is_drawn(tmp_path):
     assert all(label in written for label in labels)
 
 
+def test_of_many_objects_the_classes_are_named():
+    boxes = np.tile(BOXES, (7, 1))
+    trace = detected(boxes=boxes, heads=1)
+    labels = [f"{'cat' if place % 3 else 'dog'} 0.5" for place in range(14)]
+    drawn = replace(trace, axes={**trace.axes, "objects": Axis.from_boxes(labels, boxes)}).plot(words=[0])
+    assert not drawn.axes[0].texts
+    assert len(drawn.axes[0].patches) == 14
+    legend = drawn.axes[0].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["dog", "cat"]
+    assert legend.get_patches()[1].get_facecolor() == drawn.axes[0].patches[1].get_edgecolor()
+
+
 def test_what_the_view_cannot_draw_is_refused():
     trace = detected()
     with pytest.raises(ConfigError, match=r"word 2 is not among the 2 of 'objects'"):

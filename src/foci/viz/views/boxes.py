@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from foci.errors import ConfigError
 from foci.viz.axis import Axis
 from foci.viz.figure import canvas
-from foci.viz.figure.boxes import draw_box, draw_points, draw_wash, hues_of, show_picture
-from foci.viz.figure.measured_text import wrapped
+from foci.viz.figure.boxes import class_of, draw_box, draw_points, draw_wash, hues_of, show_picture
+from foci.viz.figure.measured_text import SMALLEST, wrapped
 from foci.viz.labels import cut, shown, widest, width
 from foci.viz.regions import reduced
 from foci.viz.selection import Selection
@@ -38,6 +38,8 @@ _BAR = 0.8
 """What the bar of colors takes with its numbers and its name."""
 _MOST = 23
 """How many objects are drawn by default."""
+_NAMED = 12
+"""Labels of more objects would hide each other; their classes are named instead."""
 _PIXELS = 800
 """The most along a side that an image is drawn with."""
 _WIDEST = 16
@@ -63,6 +65,7 @@ def figure(
 ) -> canvas.Figure:
     """The image with all boxes, and for each object, or place in the image, where it looked."""
     from matplotlib.cm import ScalarMappable
+    from matplotlib.patches import Patch
 
     selection = Selection(trace, name, head)
     objects = _objects(selection)
@@ -82,8 +85,15 @@ def figure(
     hues, boxes = hues_of(objects.labels), _in_pixels(objects, size)
     for axes in panels:
         show_picture(axes, picture)
+    crowded = len(objects) > _NAMED
     for label, box, hue in zip(objects.labels, boxes, hues):
-        draw_box(panels[0], box, hue, style.label(label))
+        draw_box(panels[0], box, hue, "" if crowded else style.label(label))
+    if crowded:
+        named = dict(zip(map(class_of, objects.labels), hues))
+        handles = [Patch(color=hue, label=style.label(name)) for name, hue in named.items()]
+        below_it = {"loc": "upper left", "bbox_to_anchor": (0.0, 0.0), "borderaxespad": 0.2, "frameon": False}
+        small = {"fontsize": SMALLEST, "handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 0.8, "borderpad": 0}
+        panels[0].legend(handles=handles, ncols=3, **below_it, **small)
     panels[0].set_title(wrapped(style.text(selection.source.title), tile, style.size))
     looked, highest, draw = _looked(selection, style, rows)
     norm = style.norm(0.0, highest)
