@@ -519,6 +519,30 @@ MUTANTS = {
         "_1['rougeL'].f",
         "tests/metrics/test_rouge.py::test_the_best_reference_is_chosen_by_rouge_1_and_the_mean_is_over_all",
     ),
+    "detection: the first of objects with equal IoU": Mutant(
+        "detection._taken",
+        "len(_1) - 1 - _2[..., ::-1].argmax(axis=-1)",
+        "_2.argmax(axis=-1)",
+        "tests/metrics/test_detection.py::test_only_the_best_boxes_of_a_class_in_an_image_count",
+    ),
+    "detection: crowds are taken before other objects": Mutant(
+        "detection._taken",
+        "np.where(is_right[..., None], _1, _2)",
+        "_2",
+        "tests/metrics/test_detection.py::test_all_numbers_are_those_of_pycocotools",
+    ),
+    "detection: boxes take objects of other classes first": Mutant(
+        "matched_boxes.matched",
+        "np.where(same & ~_1, shares, 0.0)",
+        "np.where(~_1, shares, 0.0)",
+        "tests/metrics/test_matched_boxes.py::test_the_diagonal_is_what_ap50_counts_as_right",
+    ),
+    "boxes: points are those of the first head": Mutant(
+        "points_of",
+        "_1[[selection.place]]",
+        "_1[[0]]",
+        "tests/viz/views/test_boxes.py::test_points_are_dots_whose_areas_are_their_weights",
+    ),
     # --- tasks
     "generation: the last whole window is left out": Mutant(
         "WindowBatches._plan",

@@ -203,6 +203,13 @@ def test_the_view_is_that_of_objects_alone():
     assert choose(Selection(alone)).__name__.endswith(".image")
 
 
+def test_a_notebook_shows_the_page_the_figure_and_the_terminal():
+    shown = detected()._repr_mimebundle_()
+    assert "decoder.0.cross" in shown["text/html"]
+    assert base64.b64decode(shown["image/png"]).startswith(b"\x89PNG")
+    assert "pixels of 100 × 60" in shown["text/plain"]
+
+
 # ---- the terminal
 
 
