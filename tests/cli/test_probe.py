@@ -61,4 +61,6 @@ def test_mistakes_are_named(run, tmp_path, capsys):
     (tmp_path / "a.jsonl").write_text('{"txt": "one"}\n', encoding="utf-8")
     file = ("--file", tmp_path / "a.jsonl")
     assert "input 1: has txt, expected a text in the field text" in failed(capsys, "--hf", tmp_path, *file, code=1)
+    (tmp_path / "a.jsonl").write_text('{"text": "one", "boxes": []}\n', encoding="utf-8")
+    assert "input 1: boxes are of images" in failed(capsys, "--hf", tmp_path, *file)
     assert "the input is missing: foci probe --hf" in failed(capsys, "--hf", tmp_path)

@@ -152,6 +152,8 @@ def _of_hugging_face(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subj
     if not records:
         raise ConfigError('the input is missing: foci probe --hf MODEL "your text", or --file texts.jsonl.')
     for number, record in enumerate(records, start=1):
+        if "boxes" in record:
+            raise ConfigError(f"input {number}: boxes are of images, but a Hugging Face model is probed on texts.")
         if not isinstance(record.get("text"), str):
             raise DataError(
                 f"input {number}: has {', '.join(record) or 'no fields'}, expected a text in the field text."

@@ -50,7 +50,7 @@ def test_an_image_that_exif_turns_is_measured_upright(tmp_path):
 def test_marked_regions_are_those_inside(wide):
     pixels = torch.from_numpy(read_image(wide, 16).transpose(2, 0, 1).copy()).unsqueeze(0)
     axis = Axis.from_image(np.zeros((16, 16, 3), np.uint8), (4, 4))
-    _, source = erasable_image(pixels, axis, {"image": wide, "boxes": [[20, 0, 40, 10]]}, no_boxes)
+    _, source = erasable_image(pixels, axis, {"image": wide, "boxes": [[23, 0, 40, 12]]}, no_boxes)
     assert sorted(source.gold) == [6, 7]
     values, unmarked = erasable_image(pixels, axis, {"image": wide}, no_boxes)
     assert unmarked.gold is None
