@@ -15,6 +15,7 @@ from torch import Tensor
 from foci.recording import Edits, edit, record
 
 transformers = pytest.importorskip("transformers")
+families = pytest.importorskip("families")
 pytestmark = pytest.mark.slow
 
 BASE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 101}
@@ -181,3 +182,22 @@ def test_kernels_that_are_registered_are_edited():
         e.knock_out("layers.1.self_attn", head=1)
 
     assert torch.allclose(edited(model, both), edited(eager, both), atol=1e-4)
+
+
+@torch.no_grad()
+def test_heads_of_deformable_attention_are_heads():
+    """Each of a batch of two; the model joins both in one axis."""
+    settings = families.FAMILIES["deformable_detr"].settings
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model("deformable_detr", **settings, d_model=32, encoder_layers=1)
+    model, picture = transformers.AutoModel.from_config(config).eval(), torch.randn(2, 3, 64, 64)
+    path, twin = "encoder.layers.0.self_attn", copy.deepcopy(model)
+    size = 32 // model.get_submodule(path).n_heads
+    twin.get_submodule(path).output_proj.weight[:, size : 2 * size] = 0.0
+    with edit(model) as e, record(model) as tape:
+        e.knock_out(path, head=1)
+        got = model(pixel_values=picture).encoder_last_hidden_state
+    assert torch.allclose(got, twin(pixel_values=picture).encoder_last_hidden_state, atol=1e-6)
+    assert not torch.allclose(got, model(pixel_values=picture).encoder_last_hidden_state, atol=1e-3)
+    assert not tape[path].dense()[:, 1].any()
+    assert tape[path].dense()[:, 0].any()

@@ -44,6 +44,7 @@ class Joined:
         values: of all queries or, first, of those that ``chosen (B, L)`` has, and of the others; ``(B, S, H · V)``.
         dropout: the probability that a weight is dropped out.
         chosen: which queries have values of their own.
+        finish: returns the output of the module from what is read, and from its output without edits.
     """
 
     weights: Weights
@@ -51,6 +52,7 @@ class Joined:
     values: Callable[[], Sequence[Tensor]]
     dropout: float = 0.0
     chosen: Tensor | None = None
+    finish: Callable[[Tensor, Any], Any] = lambda read, output: (read, *output[1:])
 
     def attended(self, name: str) -> Attended:
         """Return the call, for those who edit it."""

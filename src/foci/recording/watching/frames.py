@@ -11,11 +11,12 @@ from torch import nn
 
 from foci.recording.bands import has_bands, of_bands
 from foci.recording.blocks import has_blocks, of_blocks
+from foci.recording.global_tokens import has_global_tokens, of_global_tokens
 from foci.recording.joined import Joined, Pieces
 from foci.recording.tape import Entry, Recording
 from foci.recording.torch_calls import Flow
 
-_JOINS = ((has_bands, of_bands), (has_blocks, of_blocks))
+_JOINS = ((has_bands, of_bands), (has_blocks, of_blocks), (has_global_tokens, of_global_tokens))
 
 
 @dataclass(eq=False)

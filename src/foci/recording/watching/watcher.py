@@ -201,7 +201,7 @@ class Watcher(TorchFunctionMode):
         with self._hide():
             if edits and changed(call, edits):
                 weights = Weights.from_tensor(call.weights)
-                output = joined.read_with(call.weights, call.kept), *output[1:]
+                output = joined.finish(joined.read_with(call.weights, call.kept), output)
         self.blocks.add(frame.module, lambda: {"": weights})
         return output
 
