@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,29 +34,42 @@ from foci.data.lines import read_lines, strict
 from foci.errors import CheckpointError, ConfigError
 from foci.layers.copying import CopySource
 from foci.metrics.alignments import parse_gold
-from foci.metrics.attention import Links, format_pharaoh, parse_pharaoh
+from foci.metrics.attention import Links, parse_pharaoh
 from foci.tasks.translate.aligning import TokenPair, count_words, guided_reading
 from foci.tasks.translate.config import GuidanceConfig
 from foci.weights import Weights
 
 
 class TrainingLinks:
-    """The links of the words of each training pair, which a run keeps."""
+    """The links of the words of each training pair, which a run keeps as lines of Pharaoh's form.
 
-    def __init__(self, links: Sequence[Links] = ()) -> None:
-        self.links = list(links)
+    Args:
+        lines: one for each pair; none without guidance.
+    """
+
+    def __init__(self, lines: Sequence[str] = ()) -> None:
+        self.lines = list(lines)
+
+    def of(self, numbers: Iterable[int]) -> Iterator[Links]:
+        """Yield the links of these pairs."""
+        for number in numbers:
+            (found,) = parse_pharaoh(self.lines[number]) or [Links(frozenset())]
+            yield found
 
     def to_text(self) -> str:
-        """Return a JSON list with a line of Pharaoh's form for each pair."""
-        return json.dumps([format_pharaoh([one]) for one in self.links])
+        """Return the lines as a JSON list."""
+        return json.dumps(self.lines)
 
     @classmethod
     def from_text(cls, text: str, origin: str) -> TrainingLinks:
         """Parse the result of `to_text`; ``origin`` is for messages."""
         try:
-            return cls([(parse_pharaoh(line) or [Links(frozenset())])[0] for line in json.loads(text)])
-        except (ValueError, TypeError, AttributeError) as error:
+            lines = json.loads(text)
+        except ValueError as error:
             raise CheckpointError(f"{origin}: is not what foci wrote ({error}). Restore the file.") from error
+        if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+            raise CheckpointError(f"{origin}: is no list of texts, expected a line of links for each pair. Restore it.")
+        return cls(lines)
 
 
 def links_of_file(path: str, pairs: Sequence[Pair], trained: Sequence[Pair]) -> list[Links]:
@@ -99,12 +112,11 @@ class GuidedExamples:
     """
 
     def __init__(
-        self, examples: PairExamples, pairs: Sequence[TokenPair], links: Sequence[Links], *, shift: bool
+        self, examples: PairExamples, pairs: Iterable[TokenPair], links: Iterable[Links], *, shift: bool
     ) -> None:
         self.examples, self.shift = examples, shift
-        linked = [linked_tokens(*both) for both in zip(pairs, links, strict=True)]
-        longest = 1 + int(examples.lengths.max(initial=0))
-        self._targets, self._sources = (Sequences((one[side] for one in linked), longest) for side in (0, 1))
+        linked = (linked_tokens(*both) for both in zip(pairs, links, strict=True))
+        self._linked = Sequences(([*chain(*one)] for one in linked), 1 + int(examples.lengths.max(initial=0)))
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -115,23 +127,19 @@ class GuidedExamples:
         """Return these pairs, padded, with what their attention is led to."""
         guide = np.zeros((len(indices), widths[1] - 1, widths[0]), dtype=np.float32)
         for row, index in enumerate(indices.tolist()):
-            guide[row, np.array(self._targets[index], dtype=int) + self.shift, self._sources[index]] = 1.0
+            targets, sources = np.array(self._linked[index], dtype=int).reshape(-1, 2).T
+            guide[row, targets + self.shift, sources] = 1.0
         guide /= guide.sum(axis=2, keepdims=True).clip(min=1.0)
         return GuidedBatch(*self.examples.batch(indices, widths), torch.from_numpy(guide))
 
 
-def linked_tokens(pair: TokenPair, links: Links) -> tuple[list[int], list[int]]:
-    """Return the numbers of the target's and of the source's tokens whose words are linked, link by link."""
+def linked_tokens(pair: TokenPair, links: Links) -> list[tuple[int, int]]:
+    """Return the numbers of a target's and a source's token for each two whose words are linked."""
     by_word: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
     for tokens, words in zip(by_word, (pair.source_words, pair.target_words)):
         for token, word in enumerate(words):
             tokens.setdefault(word, []).append(token)
-    found = [
-        (target, source)
-        for j, i in sorted(links.all)
-        for target, source in product(by_word[1].get(i, []), by_word[0].get(j, []))
-    ]
-    return [target for target, _ in found], [source for _, source in found]
+    return [both for j, i in sorted(links.all) for both in product(by_word[1].get(i, []), by_word[0].get(j, []))]
 
 
 def guidance_loss(weights: Weights, guide: Float[Tensor, "B L S"]) -> Float[Tensor, ""]:

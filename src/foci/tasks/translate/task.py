@@ -18,6 +18,7 @@ from foci.data.splits import pair_key, place_of, text_key
 from foci.errors import ConfigError, DataError
 from foci.layers.token_loss import TokenLoss
 from foci.metrics import overlap
+from foci.metrics.attention import format_pharaoh
 from foci.models.build import build_seq2seq
 from foci.scripts import NormalForm, normalized
 from foci.tasks.frame.assets import Assets
@@ -74,7 +75,7 @@ class Tokenizers(Assets):
 
     def to_files(self) -> dict[str, str]:
         """Return the text of each file by its name."""
-        return {name: text for name, text in super().to_files().items() if self.links.links or name != "links.json"}
+        return {name: text for name, text in super().to_files().items() if self.links.lines or name != "links.json"}
 
 
 class Translate(Seq2SeqTask):
@@ -249,7 +250,7 @@ class Translate(Seq2SeqTask):
                 "attention along. Name a file of links in data.links, or leave guidance out."
             )
         log(f"attention is led along {count:,} links of words; {without:,} of {len(pairs):,} pairs have none")
-        return TrainingLinks(found)
+        return TrainingLinks([format_pharaoh([one]) for one in found])
 
     def tokenizers(self, assets: Tokenizers) -> tuple[Tokenizer, Tokenizer]:
         """Return those of both sides."""
@@ -284,15 +285,15 @@ class Translate(Seq2SeqTask):
         examples, kept = self._fitting(train, assets, log)
         if not self.config.guidance.weight:
             return TokenBatches(examples, **options)
-        links = assets.links.links
-        if len(links) != len(train):
+        count = len(assets.links.lines)
+        if count != len(train):
             raise DataError(
-                f"links.json: links of {len(links):,} pairs, but there are {len(train):,} to train on. Resume "
-                "with the same data, or start anew."
+                f"links.json: links of {count:,} pairs, but there are {len(train):,} to train on. Resume with the same "
+                "data, or start anew."
             )
-        pairs = list(token_pairs([train[number] for number in kept], self.tokenizers(assets)))
-        some = [links[number] for number in kept]
-        return TokenBatches(GuidedExamples(examples, pairs, some, shift=self.config.guidance.shift), **options)
+        pairs = token_pairs([train[number] for number in kept], self.tokenizers(assets))
+        shift = self.config.guidance.shift
+        return TokenBatches(GuidedExamples(examples, pairs, assets.links.of(kept), shift=shift), **options)
 
     def held_out(self, splits: Splits, assets: Tokenizers, log: Log) -> TokenBatches[Batch]:
         """Encode and batch the validation pairs."""
