@@ -269,7 +269,7 @@ def test_relevance_is_shown_instead_of_the_weights(of_layers, tmp_path, capsys):
     assert "attention.1 · rollout ·" in capsys.readouterr().out
     page = tmp_path / "a.html"
     assert main(["show", str(of_layers), "--relevance", "rollout", "--html", str(page)]) == 0
-    assert '"opening":{"attention":"attention.1","head":2}' in page.read_text(encoding="utf-8")
+    assert '"opening":{"attention":"attention.1","head":2,"why":["asked",0.0,0]}' in page.read_text(encoding="utf-8")
     capsys.readouterr()
     assert "no chefer in this trace" in failed(capsys, of_layers, "--relevance", "chefer")
     assert "Did you mean 'rollout'" in failed(capsys, of_layers, "--relevance", "rolout")
@@ -286,7 +286,7 @@ def test_heads_are_found_by_two_words(of_layers, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == lines
     page = tmp_path / "a.html"
     assert main(["show", str(of_layers), "--find", "cat -> the#1", "--html", str(page)]) == 0
-    opening = f'"opening":{{"attention":"{best.path}","head":{best.head},"target":1,"source":3}}'
+    opening = f'"opening":{{"attention":"{best.path}","head":{best.head},"target":1,"source":3,"why":["asked",0.0,0]}}'
     assert opening in page.read_text(encoding="utf-8")
     assert main(["show", str(of_layers), "--find", "cat -> the#1", "--png", str(tmp_path / "a.png")]) == 0
     capsys.readouterr()

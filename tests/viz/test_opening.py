@@ -62,6 +62,34 @@ def test_a_text_that_reads_itself_is_compared_without_what_each_reads_of_itself(
     assert found.nats == pytest.approx(max(says), abs=1e-5)
 
 
+@pytest.mark.parametrize("window", [6, 3])
+def test_causal_rows_and_windows_are_compared_on_what_they_can_read(window):
+    near = np.tril(np.ones((6, 6))) * np.triu(np.ones((6, 6)), 1 - window)
+    even = near / near.sum(-1, keepdims=True)
+    first = np.eye(6)[[0, 0, 0] + [0] * 3] if window == 6 else even
+    silent = Trace.from_arrays(np.stack([even, 0.5 * first + 0.5 * even]), SOURCE)
+    assert silent.opening.reason == "nothing"  # by the plain mean of all rows they would say 0.5 nats and more
+    weights = rows(0.5, 4, heads=3, shape=(6, 6)) * near
+    weights /= weights.sum(-1, keepdims=True)
+    weights = np.concatenate([weights, even[None]])
+    found = Trace.from_arrays(weights, SOURCE).opening
+    says = []
+    for head in weights:
+        total = 0.0
+        for i in range(6):
+            can = [j for j in range(6) if near[i, j]]
+            means = {}
+            for j in can:
+                others = [k for k in range(6) if near[k, j]]
+                means[j] = sum(head[k, j] * near[k].sum() for k in others) / len(others)
+            for j in can:
+                if j != i and head[i, j] > 0:
+                    total += head[i, j] / 6 * math.log(head[i, j] / (means[j] / sum(means.values())))
+        says.append(total)
+    assert found.head == int(np.argmax(says))
+    assert found.nats == pytest.approx(max(says), abs=1e-5)
+
+
 def test_heads_that_read_by_position_are_taken_where_there_are_no_others():
     previous = np.eye(6, k=-1) * 0.9 + 0.1 / 6
     sharp = rows(0.6, 5, heads=1, shape=(6, 6))[0]

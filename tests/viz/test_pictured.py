@@ -36,7 +36,7 @@ def test_it_is_saved_joined_and_hidden(trace, tmp_path):
 def test_pictures_and_terminal_show_the_image(trace, capsys, tmp_path):
     trace.print()
     out = capsys.readouterr().out
-    assert "image" in out.splitlines()[0]
+    assert out.splitlines()[0] == f"attention · head {trace.opening.head} · sequence ← image"
     shown = trace.attention("attention").dense(trace.opening.head)
     share = shown[15, 2:14].sum()
     assert f"▁ca ({100 * share:.0f} %)" in out

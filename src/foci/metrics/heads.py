@@ -118,11 +118,30 @@ def selectivity(weights: Array) -> Float[ndarray, "..."]:
     return np.asarray(information(weights).sum(axis=-1).mean(axis=-1))
 
 
-def information(weights: Array) -> Float[ndarray, "... L S"]:
-    """Return ``w_ij ln(w_ij / mean_i w_ij)``: what is above 0 is read more by this row than by others."""
+def information(weights: Array, readable: ndarray | None = None) -> Float[ndarray, "... L S"]:
+    """Return ``w_ij ln(w_ij / q_ij)``: what is above 0 is read more by this row than by others.
+
+    ``q`` is what a row would read if that did not depend on who reads: the mean of all rows. Where rows can read
+    different positions, it is the mean of ``w_ij n_i`` over the rows that can read j, row i having ``n_i`` positions,
+    scaled to add up to 1 over these.
+
+    Args:
+        weights: the weights of a head, or of several.
+        readable: which positions ``(L, S)`` each row can read. Default: all.
+
+    Example:
+        >>> causal = np.tril(np.ones((3, 3)))
+        >>> equal = causal / causal.sum(axis=-1, keepdims=True)
+        >>> [float(information(equal, mask).sum().round(2)) for mask in (None, causal)]
+        [0.91, 0.0]
+    """
     array = as_weights("information", weights)
-    mean = array.mean(axis=-2, keepdims=True)
-    ratio = np.divide(array, mean, out=np.ones_like(array), where=(array > 0) & (mean > 0))
+    among = np.ones(array.shape[-2:]) if readable is None else np.asarray(readable, dtype=float)
+    odds = array * among.sum(axis=-1, keepdims=True)
+    apart = among * (odds.sum(axis=-2) / np.maximum(among.sum(axis=-2), 1.0))[..., None, :]
+    total = apart.sum(axis=-1, keepdims=True)
+    apart = np.divide(apart, total, out=np.zeros_like(apart), where=total > 0)
+    ratio = np.divide(array, apart, out=np.ones_like(apart), where=(array > 0) & (apart > 0))
     found: ndarray = array * np.log(ratio)
     return found
 

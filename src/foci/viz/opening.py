@@ -1,8 +1,9 @@
 """With which attention and head a trace is shown where none was asked for: those that say most.
 
-What a head says is how much its reading depends on who reads: the mutual information of row and column in nats
-(`foci.metrics.heads.information`), for texts that read themselves without what each position reads of itself. A sink
-says nothing, equal weights say nothing, an alignment says much. A head that reads by position alone says much by this
+What a head says is how much its reading depends on who reads: the mutual information of row and column in nats, where
+rows that can read fewer positions are compared on these (`foci.metrics.heads.information`), and for texts that read
+themselves without what each position reads of itself. A sink says nothing, equal weights say nothing, causal or not, an
+alignment says much. A head that reads by position alone says much by this
 measure and little to people, so it is taken only where there are no others.
 
 Attention between two sides, where an answer reads what it was asked, comes before that within one, and that of "target"
@@ -106,15 +107,30 @@ def opening(trace: Trace) -> Opening:
 def _said(attention: TracedAttention) -> Iterator[NDArray[np.float32]]:
     """Yield what each row of each head says, in nats; weight that was not kept counts as spread evenly."""
     among = attention.source == attention.target
+    readable = _within_reach(attention) if among else None
     for head in range(attention.heads):
         weights = attention.dense(head)
         if isinstance(attention.weights, TopWeights):
             others = attention.shape[2] - attention.weights.values.shape[-1]
             weights = np.where(weights > 0, weights, (attention.weights.rest[head] / max(others, 1))[:, None])
-        says = information(weights)
+        says = information(weights, readable)
         if among:
             np.fill_diagonal(says, 0.0)
         yield says.sum(axis=-1)
+
+
+def _within_reach(attention: TracedAttention) -> NDArray[np.bool_]:
+    """Return which positions a row can read: those as near, to either side, as the farthest that any head reads."""
+    size = attention.shape[1]
+    nearness = np.subtract.outer(np.arange(size), np.arange(size))
+    read = np.zeros((size, size), dtype=bool)
+    for head in range(attention.heads):
+        read |= attention.dense(head) > 0
+    distances = nearness[read]
+    if not distances.size:
+        return read
+    within: NDArray[np.bool_] = (distances.min() <= nearness) & (nearness <= distances.max())
+    return within
 
 
 def _by_position(trace: Trace, candidates: Sequence[TracedAttention]) -> Iterator[tuple[str, int]]:

@@ -44,7 +44,8 @@ def of_picture(selection: Selection) -> Selection:
     if len(pictures) > 1:
         picture = replace(picture, title=f"{picture.title} of {len(pictures)}")
     kept = np.ascontiguousarray(np.mean(weights, axis=0)[None, rows])
-    alone = TracedAttention(attention.name, "image", "words", kept, hidden=_hidden(selection, rows))
+    head = None if selection.place is None else (attention.head_numbers[selection.place],)
+    alone = TracedAttention(attention.name, "image", "words", kept, head, hidden=_hidden(selection, rows))
     axes = {"image": picture, "words": Axis.from_tokens(labels, selection.target.title or "words")}
     trace = Trace(axes, {attention.name: alone}, selection.trace.text)
     return replace(selection, trace=trace, name=attention.name, head=None)

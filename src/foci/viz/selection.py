@@ -90,8 +90,8 @@ class Selection:
             notes.append(self.trace.default_note)
         if self.place is None and self.attention.heads > 1:
             notes.append(f"mean of {self.attention.heads} heads")
-        elif self.place is not None and (self.attention.heads > 1 or self.attention.selected):
-            notes.append(f"head {self.attention.head_numbers[self.place]}")
+        elif self.attention.heads > 1 or self.attention.selected:
+            notes.append(f"head {self.attention.head_numbers[self.place or 0]}")
         if self.is_default:
             notes.append(self.trace.opening.note)
         return [note for note in notes if note]
