@@ -15,10 +15,10 @@ from foci.printable import print_json, printable
 if TYPE_CHECKING:
     from foci.cli.inputs import Input
     from foci.tasks.frame.predictor import Predictor
-    from foci.tasks.frame.task import Document, Field, Prediction, Task
+    from foci.tasks.frame.task import Document, Field, Prediction, Progress, Task
 
-_TOGETHER = 256
-"""Inputs of a file per batch; their predictions are printed together."""
+_TOGETHER, _FILES_TOGETHER = 256, 32
+"""Inputs of a file per batch, and images or recordings; their predictions are printed together."""
 _DOC = """Print a run's predictions for the given inputs, for those of files, or for standard input.
 
 An image or a recording may be a folder of them. An input that cannot be used is named, and the others are predicted:
@@ -51,6 +51,7 @@ def main(tokens: Sequence[str]) -> int | None:
     tokens = [*(token for token in tokens[:end] if token != "-"), *tokens[end:]]
 
     def command(path: Path, *rest: Any) -> int:
+        from foci.cli.progress import counting
         from foci.errors import ConfigError
 
         *inputs, given = rest
@@ -60,7 +61,9 @@ def main(tokens: Sequence[str]) -> int | None:
             raise ConfigError(f"{' and '.join(forms)} are given, expected one of them.")
         if inputs and "encoding" in given:
             raise ConfigError("--encoding is given beside inputs, expected it with --file or standard input.")
-        return predict(path, inputs, given)
+        # Answers that are printed on the terminal show by themselves how far it is.
+        with counting("predicting", None, hidden=sys.stdout.isatty()) as progress:
+            return predict(path, inputs, given, progress)
 
     own = [] if kind is None else option_flags(kind.Options)
     if kind is not None and kind.documents:
@@ -70,7 +73,7 @@ def main(tokens: Sequence[str]) -> int | None:
     return run("predict", command_line, tokens, "" if kind else _EPILOGUE)
 
 
-def predict(path: Path, inputs: Sequence[str], given: Given) -> int:
+def predict(path: Path, inputs: Sequence[str], given: Given, progress: Progress) -> int:
     """Predict and print; return the exit code: 1 if some inputs failed, 2 if all of them did."""
     from foci.tasks.frame.predictor import load
 
@@ -92,7 +95,8 @@ def predict(path: Path, inputs: Sequence[str], given: Given) -> int:
                     print(f"{printable(some[0].where)}:", flush=True)
                 print_notes(print_pieces(pieces), some[0].where or f"input {count}")
                 continue
-            for one, prediction in zip(some, _answers(predictor, some, options, trace="show" in given), strict=True):
+            answers = _answers(predictor, some, options, progress, trace="show" in given)
+            for one, prediction in zip(some, answers, strict=True):
                 count, failed = count + 1, failed + prediction.failed
                 print_notes(prediction, one.where or f"input {count}")
                 if document is None:
@@ -135,7 +139,8 @@ def read_inputs(predictor: Predictor, inputs: Sequence[str], files: Sequence[Pat
     given = map(sources.Input, sources.from_arguments(fields, inputs))
     found = given if inputs else sources.from_files(fields, files, task)
     expanded = sources.with_folders(found, fields, _log)
-    return iter(lambda: list(islice(expanded, _TOGETHER)), [])
+    together = _FILES_TOGETHER if sources.takes_files(fields) else _TOGETHER
+    return iter(lambda: list(islice(expanded, together)), [])
 
 
 def _in_encoding(groups: Iterator[Sequence[Input]], name: str) -> Iterator[Sequence[Input]]:
@@ -176,25 +181,29 @@ def _pieces(predictor: Predictor, one: Input, options: Any) -> Generator[str, No
         return None
 
 
-def _answers(predictor: Predictor, group: Sequence[Input], options: Any, *, trace: bool) -> list[Prediction]:
+def _answers(
+    predictor: Predictor, group: Sequence[Input], options: Any, progress: Progress, *, trace: bool
+) -> list[Prediction]:
     """Return a prediction for each input; those of inputs that cannot be used have failed."""
     from foci.tasks.frame.task import Prediction
 
     records = [one.record for one in group if one.record is not None]
-    found = iter(_predicted(predictor, records, options, trace))
+    found = iter(_predicted(predictor, records, options, progress, trace))
     return [Prediction.failure({}, one.reason) if one.record is None else next(found) for one in group]
 
 
-def _predicted(predictor: Predictor, records: list[dict[str, Any]], options: Any, trace: bool) -> list[Prediction]:
+def _predicted(
+    predictor: Predictor, records: list[dict[str, Any]], options: Any, progress: Progress, trace: bool
+) -> list[Prediction]:
     from foci.errors import DataError
     from foci.tasks.frame.task import Prediction
 
     try:
-        return predictor.predict(records, options=options, trace=trace)
+        return predictor.predict(records, options=options, trace=trace, progress=progress)
     except DataError as error:
         if len(records) == 1:
             return [Prediction.failure(records[0], str(error))]
-        return [answer for record in records for answer in _predicted(predictor, [record], options, trace)]
+        return [answer for record in records for answer in _predicted(predictor, [record], options, progress, trace)]
 
 
 def print_pieces(pieces: Generator[str, None, Prediction]) -> Prediction:

@@ -22,7 +22,7 @@ from foci.data.lines import Log
 from foci.errors import check_sizes
 from foci.files import MAX_PIXELS
 
-_STEP = 32
+_STEP = 16
 """Sides of a canvas are multiples of this where the images have any proportions: networks halve them several times."""
 
 
