@@ -35,7 +35,7 @@ class DetectorOutput(NamedTuple):
         logits: scores of the classes before the sigmoid; with the loss "cross_entropy" before the softmax, and one more
             at the end for "no object".
         boxes: middle x and y, width and height as shares of the readable picture.
-        earlier: logits and boxes of the earlier layers of the decoder.
+        earlier: logits and boxes of the earlier layers of the decoder; none without auxiliary losses.
         attentions: weights by name, such as ``encoder.0.self``, ``decoder.0.self`` and ``decoder.1.cross``, the last
             from queries to the places of all levels.
         grids: height and width of each level of the map, the finest first.

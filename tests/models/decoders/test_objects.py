@@ -36,3 +36,14 @@ def test_the_anchors_cover_the_picture(count):
     boxes = anchor_grid(count)
     assert len(boxes) == len({tuple(box) for box in boxes[:, :2].tolist()}) == count
     assert (boxes[:, 2] * boxes[:, 3]).sum().item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("auxiliary", [False, True])
+def test_all_that_learns_has_a_gradient(kind, auxiliary):
+    attention = {} if kind == "plain" else {"refine": auxiliary}
+    model = some_detector(kind, attention=attention, loss={"auxiliary": auxiliary}, num_decoder_layers=3)
+    found = model(some_images(2, 16, 24))
+    assert len(found.earlier) == (2 if auxiliary else 0)
+    sum(one.sum() for answer in [*found.earlier, found[:2]] for one in answer).backward()
+    assert [name for name, one in model.named_parameters() if one.requires_grad and one.grad is None] == []

@@ -15,5 +15,7 @@ def test_settings_that_cannot_be_are_refused():
         DetectorOptions(encoder_layers=-1)
     with pytest.raises(ConfigError, match="gamma is -1.0, expected a number from 0"):
         FocalLossOptions(gamma=-1.0)
+    with pytest.raises(ConfigError, match="attention.refine is True without auxiliary losses, expected False"):
+        DetectorOptions(loss=FocalLossOptions(auxiliary=False))
     with pytest.raises(ConfigError, match="num_levels is 4, expected at most 3"):
         EfficientNetMapOptions(num_levels=4)

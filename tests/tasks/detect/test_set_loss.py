@@ -130,16 +130,6 @@ def test_the_loss_is_that_of_the_loops_summed_over_layers(options):
 
 
 @by_kind
-def test_without_auxiliary_losses_the_last_layer_counts_alone(options):
-    alone = type(options)(**{**vars(options), "auxiliary": False})
-    answers = [some_answer(options, batch=2, queries=5, seed=seed) for seed in (4, 5)]
-    targets = some_targets([2, 1], seed=6)
-    assert torch.equal(
-        set_loss(output_of(*answers), targets, alone).total, set_loss(output_of(answers[1]), targets, options).total
-    )
-
-
-@by_kind
 @pytest.mark.parametrize("size", [0, 2])
 def test_images_without_objects_teach_that_nothing_is_there(options, size):
     answer = some_answer(options, batch=2, queries=5, seed=7)

@@ -99,6 +99,7 @@ class DeformableCross(nn.Module):
         self.attention = DeformableAttention(
             options.model_dim, options.num_heads, num_levels=options.encoder.num_levels, num_points=num_points
         )
+        self.attention.reference_layer.requires_grad_(False)  # boxes are given; several processes wait for gradients
 
     def forward(self, queries: Tensor, code: Tensor, boxes: Tensor, image: ImageMap) -> Read:
         """Read the map."""
@@ -109,11 +110,11 @@ class DeformableCross(nn.Module):
 
 
 class ObjectLayer(nn.Module):
-    """Attention between queries, attention to the map, the feed-forward network, and an answer.
+    """Attention between queries, attention to the map, the feed-forward network, and an answer if there are scores.
 
     Args:
         options: those of the detector.
-        num_scores: scores per query.
+        num_scores: scores per query; 0 for a layer that does not answer.
     """
 
     def __init__(self, options: DetectorOptions, num_scores: int) -> None:
@@ -124,17 +125,19 @@ class ObjectLayer(nn.Module):
         self.cross_attention = _cross(options)
         self.feed_forward = FeedForward(dim, options.hidden_dim)
         self.around_self, self.around_cross, self.around_feed_forward = (Sublayer(block) for _ in range(3))
-        self.to_classes = nn.Linear(dim, num_scores)
-        self.to_boxes = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, 4))
-        if options.loss.kind == "focal":
-            nn.init.constant_(self.to_classes.bias, -math.log((1 - _PRIOR) / _PRIOR))
-        nn.init.zeros_(self.to_boxes[-1].weight)  # type: ignore[arg-type]
-        nn.init.zeros_(self.to_boxes[-1].bias)  # type: ignore[arg-type]
+        self.answers = num_scores > 0
+        if self.answers:
+            self.to_classes = nn.Linear(dim, num_scores)
+            self.to_boxes = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, 4))
+            if options.loss.kind == "focal":
+                nn.init.constant_(self.to_classes.bias, -math.log((1 - _PRIOR) / _PRIOR))
+            nn.init.zeros_(self.to_boxes[-1].weight)  # type: ignore[arg-type]
+            nn.init.zeros_(self.to_boxes[-1].bias)  # type: ignore[arg-type]
 
     def forward(
         self, queries: Float[Tensor, "B Q D"], code: Float[Tensor, "B Q D"], boxes: Tensor | None, image: ImageMap
-    ) -> tuple[Float[Tensor, "B Q D"], Answer, dict[str, Weights]]:
-        """Return the queries, the answer of this layer, and its weights by name."""
+    ) -> tuple[Float[Tensor, "B Q D"], Answer | None, dict[str, Weights]]:
+        """Return the queries, the answer of this layer if it gives one, and its weights by name."""
         read: dict[str, Weights] = {}
 
         def attend_to_queries(x: Tensor) -> Tensor:
@@ -150,6 +153,8 @@ class ObjectLayer(nn.Module):
         queries = self.around_self(queries, attend_to_queries)
         queries = self.around_cross(queries, attend_to_image)
         queries = self.around_feed_forward(queries, self.feed_forward)
+        if not self.answers:
+            return queries, None, read
         change = at_least_float32(self.to_boxes(queries))
         start = 0.0 if boxes is None else torch.logit(boxes, eps=1e-5)
         return queries, Answer(self.to_classes(queries), torch.sigmoid(start + change)), read
@@ -217,10 +222,11 @@ class ObjectDecoder(nn.Module):
         super().__init__()
         self.contents = nn.Parameter(torch.randn(options.num_queries, options.model_dim))
         self.queries = _queries(options)
-        self.layers = nn.ModuleList(ObjectLayer(options, num_scores) for _ in range(options.num_decoder_layers))
+        earlier = [num_scores if options.loss.auxiliary else 0] * (options.num_decoder_layers - 1)
+        self.layers = nn.ModuleList(ObjectLayer(options, scores) for scores in (*earlier, num_scores))
 
     def forward(self, image: ImageMap) -> tuple[list[Answer], dict[str, Weights]]:
-        """Return the answers of all layers, and the weights by name, such as ``decoder.0.cross``."""
+        """Return the answers of the layers that give one, and all weights by name, such as ``decoder.0.cross``."""
         batch = image.values.shape[0]
         contents, boxes = self.contents.expand(batch, -1, -1), self.queries.start()
         answers: list[Answer] = []
@@ -229,9 +235,9 @@ class ObjectDecoder(nn.Module):
             boxes = boxes if boxes is None else boxes.expand(batch, -1, -1)
             contents, answer, read = layer(contents, self.queries(boxes), boxes, image)
             attentions |= {f"decoder.{number}.{name}": weights for name, weights in read.items()}
-            answers.append(answer)
-            if self.queries.refine:
-                boxes = answer.boxes.detach()
+            if answer is not None:
+                answers.append(answer)
+                boxes = answer.boxes.detach() if self.queries.refine else boxes
         return answers, attentions
 
 

@@ -109,7 +109,7 @@ class SetLossOptions(Options):
     overlap_weight: float = 2.0
     """Weight of their generalized IoU."""
     auxiliary: bool = True
-    """Apply the loss to the answers of the earlier layers as well."""
+    """Apply the loss to answers of the earlier layers as well, which otherwise give none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +174,11 @@ class DetectorOptions(Options):
             raise ConfigError(
                 f"{owner}: model_dim is {self.model_dim} with {self.num_heads} heads, expected a multiple of both the "
                 "heads and 4: half of it says how far down a place is, half how far across. Change model_dim."
+            )
+        if isinstance(self.attention, AnchoredOptions) and self.attention.refine and not self.loss.auxiliary:
+            raise ConfigError(
+                f"{owner}: attention.refine is True without auxiliary losses, expected False: earlier layers then give "
+                "no boxes. Set attention.refine = false, or leave loss.auxiliary out."
             )
 
 

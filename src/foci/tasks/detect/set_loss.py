@@ -77,7 +77,7 @@ def set_loss(output: DetectorOutput, targets: Targets, options: LossOptions) -> 
         >>> round(set_loss(found, targets, FocalLossOptions()).total.item(), 4)
         0.0
     """
-    answers = [*(output.earlier if options.auxiliary else ()), Answer(output.logits, output.boxes)]
+    answers = [*output.earlier, Answer(output.logits, output.boxes)]
     logits = at_least_float32(torch.stack([answer.logits for answer in answers]))  # (K, B, Q, C), K layers
     boxes = at_least_float32(torch.stack([answer.boxes for answer in answers]))
     wanted = targets._replace(boxes=at_least_float32(targets.boxes))
