@@ -233,7 +233,7 @@ def test_what_is_asked_for_wrongly(run, saved, tmp_path, capsys):
     assert "Did you mean 'attention'" in failed(capsys, path, "--attention", "atention")
     assert "head is 2, but 'attention' has 2" in failed(capsys, path, "--head", "2")
     assert "Did you mean 'heads'" in failed(capsys, path, "--view", "hads", "--png", tmp_path / "x.png")
-    shown = "copied, reading, tags, image, document, bars, ranked or heatmap"
+    shown = "copied, reading, tags, boxes, image, document, bars, ranked or heatmap"
     assert f"the terminal shows {shown}, not 'heads'. Name a file" in failed(capsys, path, "--view", "heads")
     assert "the page has all views" in failed(capsys, path, "--view", "heads", "--html", tmp_path / "x.html")
     assert "--attention and --head choose" in failed(capsys, path, "--head", "1", "--html", tmp_path / "x.html")
