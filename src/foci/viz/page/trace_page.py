@@ -41,11 +41,25 @@ from foci.viz.page.offline import is_static, offline_page
 from foci.viz.regions import reduced
 from foci.viz.regrouped import sinks_of
 from foci.viz.relevance import NEEDS, maps_of, rollouts
+from foci.viz.shaded_words import HUES
 from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 from foci.viz.views import load, views_of
 
 _SCRIPTS = (
-    *("common", "colors", "numbers", "lens", "pictures", "roles", "side", "text", "drawn", "mixed", "scrolled"),
+    *(
+        "common",
+        "colors",
+        "numbers",
+        "lens",
+        "pictures",
+        "objects",
+        "roles",
+        "side",
+        "text",
+        "drawn",
+        "mixed",
+        "scrolled",
+    ),
     *("views/words", "views/heat", "views/links", "views/layers", "views/heads", "views/compare", "views/boxes"),
     *("svg", "saving", "address", "printing"),
 )
@@ -116,7 +130,7 @@ def _page(traces: Sequence[Trace], titles: Sequence[str], opening: str | HeadWei
         "metadata": [],
         "axes": {},
         "attentions": [],
-        "colors": {"stops": STOPS},
+        "colors": {"stops": STOPS, "hues": HUES},
         "titles": list(titles),
         "pairs": [[f"{prefix}{name}" for prefix in prefixes] for name in common],
     }
