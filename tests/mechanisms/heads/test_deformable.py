@@ -12,7 +12,6 @@ import foci
 from foci import masks
 from foci.errors import ConfigError, ShapeError
 from foci.mechanisms.heads import DeformableAttention
-from foci.mechanisms.heads import deformable as deformable_module
 
 B, L, D, H, P = 2, 5, 6, 3, 2
 LEVELS = [(3, 5), (2, 2)]
@@ -52,10 +51,8 @@ MASKS = {
 
 
 @pytest.mark.parametrize("size", [2, 4], ids=["point", "box"])
-@pytest.mark.parametrize("by_map", [False, True])
 @pytest.mark.parametrize("kind", MASKS)
-def test_two_levels_by_loops(kind, by_map, size, monkeypatch):
-    monkeypatch.setattr(deformable_module, "_trains_by_map", lambda *_: by_map)
+def test_two_levels_by_loops(kind, size):
     module, query, cells, reference = built(reference=size)
     mask = MASKS[kind]()
     readable = torch.ones(B, L, S, dtype=torch.bool) if mask is None else mask.expand(B, L, S)
@@ -79,10 +76,8 @@ def test_the_map_reads_what_the_points_read(kind):
 
 
 @pytest.mark.parametrize("size", [2, 4], ids=["point", "box"])
-@pytest.mark.parametrize("by_map", [False, True])
 @pytest.mark.parametrize("kind", MASKS)
-def test_gradients_on_two_levels(kind, by_map, size, monkeypatch):
-    monkeypatch.setattr(deformable_module, "_trains_by_map", lambda *_: by_map)
+def test_gradients_on_two_levels(kind, size):
     module, *inputs = built(reference=size)
     mask = MASKS[kind]()
 

@@ -96,6 +96,13 @@ KERNELS = (
         _with_backward("attend_band"),
     ),
     KernelRow(
+        "points",
+        None,
+        "`deformable` on a CPU in float32 and float64: the cells around all points summed by torch's embedding_bag, "
+        "forward and backward",
+        "torch gathers every cell, also where each query has a mask of its own",
+    ),
+    KernelRow(
         "steps",
         None,
         "`location_aware` and `word_by_word` under torch.compile: one operator for every number of steps",

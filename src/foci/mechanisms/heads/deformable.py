@@ -23,17 +23,16 @@ Differs: offsets in a box are divided by 2K, as in the authors' code; the paper 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from foci.checks import check_mask, check_shape, check_together, expand_query, is_sequence, refuse_script
 from foci.errors import ConfigError, ShapeError, check_sizes
+from foci.functional.points import Levels, cells_of_points, gather_cells, level_sizes, read_points
 from foci.functional.windows import at_least_float32, one_past_last
 from foci.masks import clear_source
 from foci.mechanisms.parts import Memory
@@ -44,38 +43,40 @@ from foci.tracing import exportable, known_true
 from foci.weights import Weights
 from foci.weights.sources import ByWeights, Rows
 
-Levels = Sequence[tuple[int, int]]
-"""Height and width of each level of a feature map."""
-
-Extents = Sequence[tuple[Tensor | int, Tensor | int]]
-"""Width and height of the readable part of each level: numbers, or ``(B, 1, 1, 1)``."""
-
 
 @exportable
 @dataclass(eq=False)
-class Scattered(ByWeights):
-    """Weights ``shares (…, L, N)`` of N cells per query, numbered by ``cells (…, L, N)``; one cell may come twice."""
+class PointWeights(ByWeights):
+    """The weights of the cells around points, which are computed when asked for.
 
-    parts = ("shares", "cells")
+    ``of_points (…, L, levels, points)`` weigh the points at ``places``, as in `foci.functional.points`.
+    """
+
+    parts = ("of_points", "places", "mask")
     held = "points"
-    shares: Tensor
-    cells: Tensor
-    size: int
+    of_points: Tensor
+    places: Tensor
+    mask: Tensor | None
+    levels: Levels
 
     @property
     def shape(self) -> torch.Size:
         """``(…, L, S)``."""
-        return torch.Size((*self.shares.shape[:-1], self.size))
+        return torch.Size((*self.of_points.shape[:-2], sum(height * width for height, width in self.levels)))
 
     def rows(self, index: Rows) -> Tensor:
         """Return the weights of these rows, the shares of each cell summed."""
-        shares = self.shares[..., index, :]
-        dense = shares.new_zeros(*shares.shape[:-1], self.size)
-        return dense if known_true(self.size == 0) else dense.scatter_add(-1, self.cells[..., index, :], shares)
+        shares, cells = cells_of_points(self.of_points[..., index, :, :], self.places[..., index, :, :, :], self.levels)
+        dense = shares.new_zeros(*shares.shape[:-1], self.shape[-1])
+        if known_true(self.shape[-1] == 0):
+            return dense
+        dense = dense.scatter_add(-1, cells, shares)
+        return dense if self.mask is None else dense.masked_fill(~self.mask.expand(self.shape)[..., index, :], 0.0)
 
-    def heads(self, index: int | slice | Tensor) -> Scattered:
+    def heads(self, index: int | slice | Tensor) -> PointWeights:
         """Return the source of some heads."""
-        return Scattered(self.shares[:, index], self.cells[:, index], self.size)
+        mask = None if self.mask is None else self.mask.expand(self.shape)[:, index]
+        return PointWeights(self.of_points[:, index], self.places[:, index], mask, self.levels)
 
 
 @exportable
@@ -98,24 +99,11 @@ def _read(weights: Tensor, values: Tensor) -> Tensor:
     return weights @ values.transpose(1, 2)
 
 
-def _closed(shares: Tensor, cells: Tensor, mask: Tensor | None, size: int) -> Tensor:
-    """Return the shares, 0 for cells that are masked."""
-    if mask is None or known_true(size == 0):
-        return shares
-    return shares * mask.expand(*shares.shape[:-1], size).gather(-1, cells)
-
-
-def _trains_by_map(values: Tensor, shares: Tensor) -> bool:
-    """Return whether gradients flow and the map is smaller than what is gathered; then its gradient is the faster."""
-    _, size, _, features = values.shape
-    return (values.requires_grad or shares.requires_grad) and known_true(size <= shares.shape[-1] * features)
-
-
-def _reread(values: Tensor, shares: Tensor, cells: Tensor, mask: Tensor | None) -> Reread:
+def _reread(values: Tensor, of_points: Tensor, places: Tensor, levels: Levels, mask: Tensor | None) -> Reread:
     """Return how points read, for `foci.edit`."""
 
     def limited(open: Tensor) -> AttentionOutput:
-        return _read_points(values, shares, cells, open if mask is None else open & mask)
+        return _read_points(values, of_points, places, levels, open if mask is None else open & mask)
 
     return Reread(lambda weights: _read(weights, values), lambda: mask, limited)
 
@@ -123,23 +111,25 @@ def _reread(values: Tensor, shares: Tensor, cells: Tensor, mask: Tensor | None) 
 @editable(_reread)
 def _read_points(
     values: Float[Tensor, "B S H D"],
-    shares: Float[Tensor, "B H L N"],
-    cells: Int[Tensor, "B H L N"],
+    of_points: Float[Tensor, "B L H N P"],
+    places: Float[Tensor, "B L H N P 2"],
+    levels: Levels,
     mask: Bool[Tensor, "#B #H #L #S"] | None,
 ) -> AttentionOutput:
-    """Return the sum of N cells by their shares for each head and query, ``(B, H, L, D)``."""
-    batch, size, heads, features = values.shape
-    shares = _closed(shares, cells, mask, size)
-    weights = Weights(Scattered(shares, cells, size))
+    """Return the sum of what points read for each head and query, ``(B, H, L, D)``."""
+    weights = Weights(PointWeights(of_points.transpose(1, 2), places.transpose(1, 2), mask, levels))
+    size = values.shape[1]
     if known_true(size == 0):
-        return AttentionOutput(values.new_zeros(*shares.shape[:-1], features), weights)
-    if _trains_by_map(values, shares):
-        return AttentionOutput(_read(weights.dense(), values), weights)
-    # One row of the table per cell and head: nothing is transposed, and each row is read in one piece.
-    head = torch.arange(heads, device=cells.device).view(-1, 1, 1)
-    first = torch.arange(batch, device=cells.device).view(-1, 1, 1, 1) * size
-    gathered = F.embedding((first + cells) * heads + head, values.reshape(-1, features))
-    return AttentionOutput((shares.unsqueeze(-2) @ gathered).squeeze(-2), weights)
+        read = values.new_zeros(*of_points.shape[:3], values.shape[-1])
+    elif mask is None or (mask.shape[1] == 1 and mask.shape[2] == 1):  # for all alike: there a closed cell holds zeros
+        values = values if mask is None else values.masked_fill(~mask.view(-1, mask.shape[-1], 1, 1), 0.0)
+        read = read_points(values, of_points, places, levels)
+    else:
+        shares, cells = cells_of_points(of_points, places, levels)
+        batch, length, heads, _ = cells.shape
+        open = mask.expand(batch, heads, length, size).transpose(1, 2).gather(-1, cells)
+        read = gather_cells(values, shares * open, cells)
+    return AttentionOutput(read.transpose(1, 2), weights)
 
 
 class DeformableAttention(nn.Module):
@@ -282,21 +272,23 @@ class DeformableAttention(nn.Module):
             sizes = 4 if is_sequence(reference, 4) else 2
             check_shape("DeformableAttention", "reference", reference, "batch", length, sizes, fix=fix)
         by_head = (*query.shape[:2], self.num_heads, self.num_levels, self.num_points)
-        logits = self.weight_layer(query).view(by_head).transpose(1, 2)
-        of_points = torch.softmax(logits.flatten(3), dim=-1).view(logits.shape)
-        offsets = self.offset_layer(query).view(*by_head, 2).transpose(1, 2)
-        places = _places(at_least_float32(reference), at_least_float32(offsets), _extents(mask, levels))
-        on_cells, cells = _corners(places, levels)
-        shares = (of_points.unsqueeze(-1) * on_cells).flatten(3).expand(batch, -1, -1, -1)
-        cells = cells.flatten(3).expand(batch, -1, -1, -1)
+        of_points = torch.softmax(self.weight_layer(query).view(*by_head[:3], math.prod(by_head[3:])), dim=-1).view(
+            by_head
+        )
+        reference = at_least_float32(reference)
+        of_levels = level_sizes(levels, reference)
+        extents = of_levels if mask is None else _extents(mask, levels).to(reference.dtype)
+        places = _places(reference, self.offset_layer(query).view(*by_head, 2), extents)
         values = memory.value.expand(batch, -1, -1).unflatten(-1, (self.num_heads, -1))
-        read = _read_points(values, shares.to(values.dtype), cells, mask)
+        of_all, of_all_places = (one.expand(batch, *one.shape[1:]) for one in (of_points.to(values.dtype), places))
+        read = _read_points(values, of_all, of_all_places, levels, mask)
         output = self.output_layer(read.output.transpose(1, 2).flatten(2))
         if mask is not None:
             # By the mask rule a query that may read nothing gets output 0, not the projection's bias.
             output = output.masked_fill(~mask.any(dim=-1).any(dim=1).unsqueeze(-1), 0.0)
-        points = [torch.stack([x / width, y / height], dim=-1) for (x, y), (height, width) in zip(places, levels)]
-        weights = DeformableWeights(read.weights.source, points=torch.stack(points, dim=3), of_points=of_points)
+        weights = DeformableWeights(
+            read.weights.source, points=(places / of_levels).transpose(1, 2), of_points=of_points.transpose(1, 2)
+        )
         return AttentionOutput(output, weights)
 
     def _checked_levels(self, levels: Levels | None, size: int) -> Levels:
@@ -315,51 +307,22 @@ class DeformableAttention(nn.Module):
         return levels
 
 
-def _extents(mask: Tensor | None, levels: Levels) -> Extents:
-    """Return the extents of what any query may read."""
-    if mask is None:
-        return [(width, height) for height, width in levels]
+def _extents(mask: Bool[Tensor, "B H L S"], levels: Levels) -> Float[Tensor, "B 1 1 N 1 2"]:
+    """Return width and height of what any query may read of each level."""
     size = sum(height * width for height, width in levels)
     readable = mask.any(dim=1).any(dim=1)
     readable, extents, start = readable.expand(-1, size), [], 0
     for height, width in levels:
         level = readable[:, start : start + height * width].unflatten(1, (height, width))
-        columns, rows = level.any(dim=1), level.any(dim=2)
-        extents.append((one_past_last(columns)[..., None, None], one_past_last(rows)[..., None, None]))
+        extents.append(torch.cat([one_past_last(level.any(dim=1)), one_past_last(level.any(dim=2))], dim=-1))
         start += height * width
-    return extents
+    return torch.stack(extents, dim=1)[:, None, None, :, None]
 
 
-def _places(reference: Tensor, offsets: Tensor, extents: Extents) -> list[tuple[Tensor, Tensor]]:
-    """Return x and y of the points of each level, ``(B, H, L, points)``, in cells from the upper left corner."""
-    x, y, *box = (part[:, None, :, None] for part in reference.unbind(dim=-1))
-    places = []
-    for steps, (width, height) in zip(offsets.unbind(dim=3), extents):
-        right, down = steps.unbind(dim=-1)
-        if box:  # from its center to its edge in as many steps as there are points
-            half = 0.5 / steps.shape[-2]
-            right, down = right * (box[0] * width * half), down * (box[1] * height * half)
-        places.append((x * width + right, y * height + down))
-    return places
-
-
-def _corners(places: list[tuple[Tensor, Tensor]], levels: Levels) -> tuple[Tensor, Tensor]:
-    """Return of each point the shares and numbers of the four cells around it, ``(B, H, L, levels, points, 4)``."""
-    shares, cells, start = [], [], 0
-    for (x, y), (height, width) in zip(places, levels):
-        along, columns = _neighbors(x, width)
-        down, rows = _neighbors(y, height)
-        shares.append((down.unsqueeze(-1) * along.unsqueeze(-2)).flatten(-2))
-        cells.append((start + rows.unsqueeze(-1) * width + columns.unsqueeze(-2)).flatten(-2))
-        start += height * width
-    return torch.stack(shares, dim=3), torch.stack(cells, dim=3)
-
-
-def _neighbors(place: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return of each place on an axis the shares of the two cells beside it, 0 outside of it, and their numbers."""
-    place = (place - 0.5).clamp(-1, size)  # the middle of cell 0 is at 0; farther away is as far
-    first = place.detach().floor()
-    cells = torch.stack([first, first + 1], dim=-1)
-    shares = torch.stack([first + 1 - place, place - first], dim=-1)
-    outside = (cells < 0) | (cells >= size)
-    return shares.masked_fill(outside, 0.0), cells.long().clamp(0, max(size - 1, 0))
+def _places(reference: Tensor, offsets: Tensor, extents: Tensor) -> Float[Tensor, "B L H N P 2"]:
+    """Return x and y of the points, in cells from the upper left corner of their level."""
+    offsets = at_least_float32(offsets)
+    reference = reference[:, :, None, None, None]
+    if reference.shape[-1] > 2:  # from the center of a box to its edge in as many steps as there are points
+        offsets = offsets * (reference[..., 2:] * extents * (0.5 / offsets.shape[-2]))
+    return reference[..., :2] * extents + offsets
