@@ -398,3 +398,9 @@ def test_settings_of_another_task_are_refused(tmp_path):
         train("classify", {"task": "translate"}, out=tmp_path / "run")
     with pytest.raises(ConfigError, match="unknown task 'clasify'. Did you mean 'classify'"):
         train("clasify", {}, out=tmp_path / "run")
+
+
+def test_predictions_say_that_the_weights_are_a_moving_average(tmp_path):
+    tables = configs.put(Memorize.Config.smallest, {"training.moving_average": 0.5})
+    foci.train("memorize", tables, out=tmp_path / "run", log=lambda text: None)
+    assert ", moving average of the weights (0.5), the " in foci.load(tmp_path / "run").checkpoint

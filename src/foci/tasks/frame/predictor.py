@@ -295,7 +295,8 @@ def load(
         for group in ("calibration/", "mixture/")
     )
     task.baselines = baselines.read(path, task.baseline_types)
-    return Predictor(path, task, assets, trained, describe_checkpoint(path, chosen), metrics)
+    used_weights = describe_checkpoint(path, chosen, task.config.training.moving_average)
+    return Predictor(path, task, assets, trained, used_weights, metrics)
 
 
 def _own_model(
@@ -346,13 +347,15 @@ def in_memory(what: Callable[[], str], remedy: str, kind: type[FociError] = Trai
         raise kind(f"{what()} does not fit in memory ({reason}). {remedy}") from error
 
 
-def describe_checkpoint(run: Path, chosen: Path) -> str:
-    """Return which weights of a run these are."""
+def describe_checkpoint(run: Path, chosen: Path, moving_average: float) -> str:
+    """Return which weights of a run these are; ``moving_average`` is that of its training."""
     if chosen.name == AVERAGED:
         steps = [int(name.removeprefix("step-")) for name in read_state(chosen)["average_of"]]
         return f"averaged: the mean of {len(steps)} checkpoints, of steps {steps[0]:,} to {steps[-1]:,}"
     last = Checkpoints(run / "checkpoints").all()[-1]
     step = f"step {int(chosen.name.removeprefix('step-')):,}"
+    if moving_average > 0:
+        step += f", moving average of the weights ({moving_average:g})"
     state = read_state(last)
     if state["best"] is not None and Checkpoints(run / "checkpoints").path(state["best"]) == chosen:
         return f"{step}, the best by validation ({state.get('best_metric')})"
