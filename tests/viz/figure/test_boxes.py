@@ -31,10 +31,13 @@ def test_a_ninth_class_has_the_first_hue_again():
 def test_labels_stand_above_their_boxes_or_at_the_edge_in_them(axes):
     draw_box(axes, [5, 10, 20, 20], "#ff0000", "below the edge")
     draw_box(axes, [-3, -2, 20, 20], "#ff0000", "at the edge", dashed=True)
-    above, inside = axes.texts
+    draw_box(axes, [40, 10, 60, 20], "#ff0000", "far right")
+    above, inside, right = axes.texts
+    assert [text.get_ha() for text in axes.texts] == ["left", "left", "right"]
+    assert right.xy == (50, 10)
     assert (above.xy, above.get_va()) == ((5, 10), "bottom")
     assert (inside.xy, inside.get_va()) == ((0, 0), "top")
-    assert [patch.get_linestyle() != "-" for patch in axes.patches] == [False, True]
+    assert [patch.get_linestyle() != "-" for patch in axes.patches] == [False, True, False]
 
 
 def test_a_map_without_differences_has_no_line(axes, recwarn):

@@ -20,6 +20,8 @@ _STRONGEST = 0.45
 """How much the color of the largest weight covers of the picture below it."""
 _LARGEST_DOT = 110.0
 """The area of the dot with the largest weight, in square points."""
+_FAR_RIGHT = 0.7
+"""A box that begins beyond this share of the width has its label towards the left."""
 LINE = 1.4
 """The width of a line in points."""
 
@@ -67,13 +69,15 @@ def draw_box(
     drawn.set_path_effects([Stroke(linewidth=line + 1.0, foreground=DARK), withStroke(linewidth=0, foreground=DARK)])
     axes.add_patch(drawn)
     if label:
-        inside = top < 0.06 * axes.get_ylim()[0]
+        width, height = axes.get_xlim()[1], axes.get_ylim()[0]
+        inside, leftward = top < 0.06 * height, left > _FAR_RIGHT * width
         axes.annotate(
             label,
-            (max(left, 0.0), max(top, 0.0)),
-            xytext=(0.5, -1 if inside else 1),
+            (min(right, width) if leftward else max(left, 0.0), max(top, 0.0)),
+            xytext=(-0.5 if leftward else 0.5, -1 if inside else 1),
             textcoords="offset points",
             va="top" if inside else "bottom",
+            ha="right" if leftward else "left",
             fontsize=SMALLEST,
             color="black",
             bbox={"boxstyle": "square,pad=0.15", "facecolor": color, "edgecolor": "none", "alpha": 0.9},

@@ -46,22 +46,9 @@ from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 from foci.viz.views import load, views_of
 
 _SCRIPTS = (
-    *(
-        "common",
-        "colors",
-        "numbers",
-        "lens",
-        "pictures",
-        "objects",
-        "roles",
-        "side",
-        "text",
-        "drawn",
-        "mixed",
-        "scrolled",
-    ),
-    *("views/words", "views/heat", "views/links", "views/layers", "views/heads", "views/compare", "views/boxes"),
-    *("svg", "saving", "address", "printing"),
+    *("common", "colors", "numbers", "lens", "pictures", "objects", "roles", "side", "text", "drawn", "mixed"),
+    *("scrolled", "views/words", "views/heat", "views/links", "views/layers", "views/heads", "views/compare"),
+    *("views/boxes", "svg", "saving", "address", "printing"),
 )
 """The parts of the script, each of which may use those before it."""
 _CHUNK = 1 << 22

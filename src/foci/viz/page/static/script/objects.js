@@ -4,7 +4,7 @@ const regionAt = ([rows, columns], across, down) => Math.floor(down * rows) * co
 
 /** A hue for each class: the label of an object without its probability. */
 function huesOf(labels) {
-  const classes = labels.map((label) => label.replace(/(.) [\d.]+$/, "$1"));
+  const classes = labels.map((label) => label.replace(/(.) (\d+\.?\d*|\.\d+)$/, "$1"));
   const known = [...new Set(classes)];
   return classes.map((each) => trace.colors.hues[known.indexOf(each) % trace.colors.hues.length]);
 }
