@@ -14,7 +14,7 @@ import foci
 from foci.models.options.words import POOLINGS
 from foci.probing import Probe
 from foci.tasks.frame.predictor import Predictor
-from foci.tasks.frame.probing.traces import RATIONALES
+from foci.tasks.frame.probing.marked import RATIONALES
 from foci.tasks.frame.task import Evaluation
 from recipes.data import folder
 from recipes.recipe import Row

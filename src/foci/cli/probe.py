@@ -13,7 +13,7 @@ from foci.printable import print_json, printable
 from foci.probing.report import MEASURES, shown_estimate
 
 if TYPE_CHECKING:
-    from foci.probing import Probe, Subject
+    from foci.probing import Options, Probe, Subject
     from foci.probing.subject import Unit
     from foci.viz.trace import Trace
 
@@ -62,10 +62,13 @@ def main(tokens: Sequence[str]) -> None:
 def probe(what: tuple[str, ...], given: Given) -> None:
     """Probe and print."""
     from foci.cli.progress import counting
+    from foci.errors import ConfigError
     from foci.probing import Options, probe_subjects
 
     options = options_from(Options, given)
-    subjects, count, trace = _of_hugging_face(what, given) if "hf" in given else _of_run(what, given)
+    subjects, count, trace = _of_hugging_face(what, given) if "hf" in given else _of_run(what, given, options)
+    if "hf" in given and options.each_token:
+        raise ConfigError("--each-token is about runs, so it has no effect with --hf. Leave it out.")
     with counting("probing", count) as progress:
         found = probe_subjects(subjects, options, progress)
     if "html" in given:
@@ -108,7 +111,9 @@ def _explained(found: Probe) -> list[str]:
     return lines
 
 
-def _of_run(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int, Callable[[], Trace]]:
+def _of_run(
+    what: tuple[str, ...], given: Given, options: Options
+) -> tuple[Iterable[Subject], int, Callable[[], Trace]]:
     """Return the inputs of a run, how many there are, and what makes the trace of the first."""
     from foci.cli.inputs import from_arguments
     from foci.cli.predict import print_notes
@@ -137,7 +142,7 @@ def _of_run(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int
     def trace() -> Trace:
         return probed_trace(predictor, records[0])
 
-    return subjects_of_run(predictor, records), len(records), trace
+    return subjects_of_run(predictor, records, each_token=options.each_token), len(records), trace
 
 
 def _of_hugging_face(what: tuple[str, ...], given: Given) -> tuple[Iterable[Subject], int, Callable[[], Trace]]:

@@ -16,6 +16,9 @@ class Options:
 
     attentions_only: bool = False
     """Leave out single heads: probe the mean of the heads of each attention."""
+    each_token: bool = False
+    """Of a run whose answers have several tokens: probe what each of them read, for that token alone. Each counts as an
+    input."""
     trials: Annotated[int, Ge(1)] = 20
     """Random orders of erasing, which are chance."""
     permutations: Annotated[int, Ge(0)] = 5

@@ -115,6 +115,7 @@ class Caption(Seq2SeqTask):
     noun: ClassVar[str] = "images with captions"
     about: ClassVar[str] = "content"
     produces: ClassVar[str] = "caption"
+    answer_axis: ClassVar[str] = "words"
     builtin_sizes: ClassVar[tuple[int, int, int]] = (BUILT_IN, 100, 300)
 
     config: CaptionConfig

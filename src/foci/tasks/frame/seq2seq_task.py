@@ -50,6 +50,8 @@ class Seq2SeqTask(FileTask):
 
     produces: ClassVar[str]
     """What an output is called in messages."""
+    answer_axis: ClassVar[str] = "target"
+    """The axis of a trace that has the tokens of an output."""
     allows_unknown: ClassVar[bool] = False
     """Whether ``<unk>`` may be produced."""
     score: ClassVar[Literal["probability", "log-probability"]] = "log-probability"
@@ -237,7 +239,7 @@ class Seq2SeqTask(FileTask):
         def probabilities(output: Any) -> Tensor:
             return cast("Tensor", output.logits.float().softmax(dim=-1))
 
-        return TracedPass((*inputs, read), erased, trace, probabilities)
+        return TracedPass((*inputs, read), erased, trace, probabilities, answer=self.answer_axis)
 
     def erasable(
         self, model: nn.Module, sources: Any, trace: Trace, record: Record

@@ -90,7 +90,7 @@ class Prompt:
         def probabilities(output: TokenLogits) -> Tensor:
             return output.logits[:, first:].float().softmax(dim=-1)
 
-        return TracedPass((inputs,), {"past": past}, trace, probabilities, first=first)
+        return TracedPass((inputs,), {"past": past}, trace, probabilities, answer="target", first=first)
 
     def _hypotheses(self) -> list[Hypothesis]:
         options = self.options

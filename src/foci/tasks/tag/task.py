@@ -392,7 +392,9 @@ class Tag(FileTask):
         reads = {"intent": "words, for the intent"}
         if not assets.intents:
             sources, reads = {"words": words}, {}
-        return TracedPass((vectors, batch.words > 0), sources, prediction.trace, tags, tagger.score, reads=reads)
+        return TracedPass(
+            (vectors, batch.words > 0), sources, prediction.trace, tags, tagger.score, reads=reads, answer="words"
+        )
 
     def _notes(self, sentence: TaggedSentence, assets: TagLexicon) -> list[str]:
         """Return notes on words in letters that the run does not know, not read whole, or split otherwise."""

@@ -375,7 +375,7 @@ class Transcribe(FileTask):
         notes = () if count == 1 else (f"{record['audio']}: only the first of {count} segments is probed",)
         inputs = (features, lengths, target)
         sources, grouped = {"source": sound}, {"source": groups}
-        return TracedPass(inputs, sources, trace, probabilities, forward, grouped, notes=notes)
+        return TracedPass(inputs, sources, trace, probabilities, forward, grouped, answer="target", notes=notes)
 
     def names_inputs(self, options: TranscribeOptions) -> bool:
         """Return whether transcripts have the form of a file: CTM or captions."""

@@ -312,6 +312,50 @@ def test_rationales_of_a_wrong_form_are_refused(runs):
             foci.probe(run, [{"text": "one two three", "rationales": wrong}], **FEW)
 
 
+def test_each_token_of_an_answer_is_probed_for_itself(runs):
+    attention = "decoder.cross"
+    for name in ("caption", "transcribe"):
+        run, given = runs(name), inputs_of(runs(name))[:1]
+        (whole,) = subjects_of_run(run, given)
+        subjects = [*subjects_of_run(run, given, each_token=True)]
+        with torch.no_grad():
+            answer = whole.answer()[0]
+        assert len(subjects) == len(answer)
+        mean = np.mean([one.attentions[attention].weights for one in subjects], axis=0)
+        assert mean == pytest.approx(whole.attentions[attention].weights, abs=1e-6)
+        key = whole.attentions[attention].source
+        for number, (one, expected) in enumerate(zip(subjects, answer, strict=True)):
+            erasing = Erasing(one, key, 4)
+            assert erasing.before == pytest.approx(expected.unsqueeze(0).double(), abs=1e-6)
+            if number == 1:
+                changed = Erasing(whole, key, 4)
+                with torch.no_grad():
+                    after, _ = changed._run([(0, 2)])
+                (found,) = erasing.changes([(0, 2)])
+                assert found.probability == pytest.approx(float(after[0, 1, int(expected.argmax())]), abs=1e-6)
+
+
+def test_tokens_of_generated_texts_and_tags_are_those_of_the_answer(runs):
+    (subject,) = subjects_of_run(runs("generate"), inputs_of(runs("generate"))[:1])
+    tokens = [*subjects_of_run(runs("generate"), inputs_of(runs("generate"))[:1], each_token=True)]
+    name = "decoder.0.self"
+    mean = np.mean([one.attentions[name].weights for one in tokens], axis=0)
+    assert mean == pytest.approx(subject.attentions[name].weights, abs=1e-6)
+    found = foci.probe(runs("caption"), inputs_of(runs("caption"))[:1], **FEW, each_token=True)
+    assert found.inputs == len(subject_words(runs("caption")))
+    assert "auprc" not in found.columns  # what is marked is the reason of the whole answer
+    for name in ("classify", "tag"):  # one label; and a BiLSTM, whose only attention is that of the intent
+        with pytest.raises(ConfigError, match="each_token is about what each token of an answer read"):
+            foci.probe(runs(name), inputs_of(runs(name))[:1], **FEW, each_token=True)
+    with pytest.raises(ConfigError, match="each_token is for runs"):
+        foci.probe(torch.nn.Linear(1, 1).eval(), [[torch.tensor([[1]])]], each_token=True)
+
+
+def subject_words(run):
+    _, one = erasing_of(run, "image")
+    return one.trace.axes["words"].labels
+
+
 def test_marks_without_effect_are_refused(runs):
     given, box = inputs_of(runs("cloze"))[0], [[0, 0, 1, 1]]
     one_of_two = r"are given of an input with 2 texts, expected one. Name the text: .*\"document\""

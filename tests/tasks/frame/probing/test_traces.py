@@ -1,4 +1,4 @@
-"""Where tokens stand in their text, and relevance of runs beside loops over the same model."""
+"""Relevance of runs beside loops over the same model, and the modules of attentions."""
 
 from dataclasses import replace
 
@@ -7,43 +7,11 @@ import pytest
 import torch
 
 import foci
-from foci.errors import ConfigError
 from foci.recording import record
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.probing.runs import traces_with_relevance
-from foci.tasks.frame.probing.traces import _maps, _marked, _paths_of, _places
+from foci.tasks.frame.probing.traces import _maps, _paths_of
 from foci.tasks.translate.task import Translate
-
-
-def test_tokens_are_found_in_order():
-    assert _places("a b a", ["a", "b", "a"]) == [(0, 1), (2, 3), (4, 5)]
-    assert _places("Das HAUS", ["das", "haus"]) == [(0, 3), (4, 8)]
-
-
-def test_a_token_that_is_not_there_is_empty_and_the_others_are_found():
-    assert _places("one two", ["one", "<unk>", "two"]) == [(0, 3), (3, 3), (4, 7)]
-
-
-def test_marks_of_spaces_are_no_letters():
-    assert _places("the house", ["<bos>", "▁the", "▁", "▁hou", "se"]) == [(0, 0), (0, 3), (3, 3), (4, 7), (7, 9)]
-
-
-def test_a_part_of_a_token_marks_it():
-    given = {"text": "one two three", "rationales": [[5, 6]]}
-    assert _marked(given, "document", ["one", "two", "three"]) == {1}
-    assert _marked({"text": "one"}, "document", ["one"]) is None
-
-
-def test_spans_may_be_of_each_text():
-    given = {"premise": "a b", "hypothesis": "c d", "rationales": {"hypothesis": [[2, 3]]}}
-    assert _marked(given, "hypothesis", ["c", "d"]) == {1}
-    assert _marked(given, "premise", ["a", "b"]) is None
-
-
-def test_spans_without_a_text_are_refused():
-    with pytest.raises(ConfigError, match="there is no such text"):
-        _marked({"rationales": [[0, 1]]}, "document", ["a"])
-
 
 BLOCKS = {"model_dim": 12, "hidden_dim": 17, "num_heads": 3, "num_layers": 2}
 

@@ -16,7 +16,7 @@ from foci.probing.report import Probe
 from foci.probing.subject import Subject
 from foci.settings import build
 from foci.tasks.frame.predictor import Predictor
-from foci.tasks.frame.probing.traces import TracedPass, explained_trace, subject_of_trace
+from foci.tasks.frame.probing.traces import TracedPass, explained_trace, subject_of_trace, subjects_of_tokens
 from foci.tasks.frame.task import Progress, as_records, is_empty
 from foci.viz.trace import Trace
 
@@ -59,17 +59,19 @@ def probe(
     if isinstance(model, Predictor):
         if answer is not None or causal:
             raise ConfigError("probe: answer and causal are for modules; a run knows its answers. Leave them out.")
-        return probe_subjects(subjects_of_run(model, inputs), chosen, progress)
+        return probe_subjects(subjects_of_run(model, inputs, each_token=chosen.each_token), chosen, progress)
     if not isinstance(model, nn.Module):
         raise ConfigError(f"probe: model is a {type(model).__name__}, expected a torch.nn.Module or a loaded run.")
+    if chosen.each_token:
+        raise ConfigError("probe: each_token is for runs, whose answers it knows. Leave it out.")
     subjects = (
         one if isinstance(one, Subject) else of_module(model, one, answer=answer, causal=causal) for one in inputs
     )
     return probe_subjects(subjects, chosen, progress)
 
 
-def subjects_of_run(run: Predictor, inputs: Iterable[Any]) -> Iterator[Subject]:
-    """Return inputs of a run as what can be probed."""
+def subjects_of_run(run: Predictor, inputs: Iterable[Any], *, each_token: bool = False) -> Iterator[Subject]:
+    """Return inputs of a run as what can be probed; with ``each_token`` every token of their answers for itself."""
     task = run.task
     single = isinstance(inputs, str | bytes | Mapping)
     records = as_records("probe", inputs if single else map(task.as_input, inputs), task.inputs)
@@ -77,8 +79,12 @@ def subjects_of_run(run: Predictor, inputs: Iterable[Any]) -> Iterator[Subject]:
         if is_empty(given, task.inputs):
             raise ConfigError(f"probe: entry {number} is empty, expected text.")
         with torch.no_grad():
-            subject = subject_of_trace(run.model, _pass_of(run, given), given)
-        yield subject
+            one = _pass_of(run, given)
+            subject = subject_of_trace(run.model, one, given)
+        if each_token:
+            yield from subjects_of_tokens(subject, one)
+        else:
+            yield subject
 
 
 def probed_trace(run: Predictor, given: Any) -> Trace:

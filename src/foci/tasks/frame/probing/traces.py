@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,20 +15,14 @@ from foci.errors import ConfigError
 from foci.metrics.relevance import gradient_map, value_zeroing
 from foci.probing.erasers import Cells, Place
 from foci.probing.modules import read_by_path
-from foci.probing.subject import Attended, Source, Subject, overlapping
+from foci.probing.subject import Attended, Source, Subject
 from foci.recording import Recording, record
-from foci.tasks.frame.probing.images import BOXES
+from foci.tasks.frame.probing.marked import marked_tokens, refuse_idle_marks
 from foci.viz.relevance import SCORED, with_maps, with_relevance
 from foci.viz.trace import Trace, TracedAttention
 
-RATIONALES = "rationales"
-"""The field of what people marked as the reason: ``[begin, end]`` of characters, in a text or by the name of a text."""
-
-
 FREQUENT = 1000
 """How many words, the most frequent ones, have a share in the mean vector that erased words get."""
-_SPACE = "▁"
-"""What the labels of tokens have instead of a space."""
 _EQUAL = 1e-4
 """Weights that differ by less are those of one attention."""
 
@@ -45,7 +39,8 @@ class TracedPass(NamedTuple):
         groups: of an axis whose positions are erased several at a time, the number of the part of each.
         reads: the source of an attention, where it is not called as its axis is.
         apart: attentions whose rows are maps of their own, such as those of hops, and are probed one by one.
-        first: the row of the attentions with which the answer begins; those before it are not of the answer.
+        answer: the axis of the trace that has the tokens of the answer, if it has several.
+        first: the row of that axis with which the answer begins; those before it are not of the answer.
         notes: what is not measured, and why.
     """
 
@@ -57,6 +52,7 @@ class TracedPass(NamedTuple):
     groups: Mapping[str, NDArray[np.int64]] = {}
     reads: Mapping[str, str] = {}
     apart: frozenset[str] = frozenset()
+    answer: str = ""
     first: int = 0
     notes: tuple[str, ...] = ()
 
@@ -101,9 +97,9 @@ def subject_of_trace(model: nn.Module, one: TracedPass, given: Mapping[str, Any]
         one: the input as the model reads it.
         given: the input, with what people marked.
     """
-    _refuse_idle(given, one.sources)
+    refuse_idle_marks(given, one.sources)
     sources = {
-        key: source._replace(gold=_marked(given, key, source.tokens)) if source.unit == "words" else source
+        key: source._replace(gold=marked_tokens(given, key, source.tokens)) if source.unit == "words" else source
         for key, source in one.sources.items()
     }
     title, inputs = one.trace.text, dict[Place, Any](enumerate(one.inputs))
@@ -128,23 +124,36 @@ def subject_of_trace(model: nn.Module, one: TracedPass, given: Mapping[str, Any]
     return replace(bare, attentions=attentions, notes=(*one.notes, *notes))
 
 
-def _refuse_idle(given: Mapping[str, Any], sources: Mapping[str, Source]) -> None:
-    """Raise if something is marked that is not compared with, or it is not known of which text it is."""
-    texts = {source.place for source in sources.values() if source.unit == "words"}
-    spans = given.get(RATIONALES)
-    if spans is not None and not isinstance(spans, Mapping) and len(texts) != 1:
-        named = next((key for key, source in sources.items() if source.unit == "words"), None)
-        form = (
-            "Leave them out."
-            if named is None
-            else f'Name the text: {{"{RATIONALES}": {{"{named}": [[begin, end], …]}}}}.'
+def subjects_of_tokens(subject: Subject, one: TracedPass) -> Iterator[Subject]:
+    """Yield a subject for each token of an answer, with what that token read.
+
+    What people marked is the reason of the whole answer, so it is left out.
+    """
+    trace = one.trace
+    with torch.no_grad():
+        answer = subject.answer()
+    maps = {name: read for name, read in _maps(one).items() if trace.attentions[read.attention].target == one.answer}
+    read = {name: maps[name] for name in subject.attentions if name in maps}
+    if answer.dim() == 2 or not read:
+        raise ConfigError(
+            "probe: each_token is about what each token of an answer read, but here the answer is one label, or its "
+            "tokens read nothing that can be erased. Leave it out."
         )
-        raise ConfigError(f"probe: {RATIONALES} are given of an input with {len(texts)} texts, expected one. {form}")
-    unknown = [key for key in spans if key not in sources] if isinstance(spans, Mapping) else []
-    if unknown:
-        raise ConfigError(f"probe: {RATIONALES} are given of {unknown[0]!r}, expected {', '.join(sources)}.")
-    if given.get(BOXES) is not None and all(source.unit != "regions" for source in sources.values()):
-        raise ConfigError(f"probe: {BOXES} are given, but no image is read. Leave them out.")
+    sources = {key: source._replace(gold=None) for key, source in subject.sources.items() if not source.probabilities}
+    for number in range(answer.shape[1]):
+        attentions = {
+            name: subject.attentions[name]._replace(
+                weights=_grouped(each.weights[:, one.first + number], one.groups.get(each.axis))
+            )
+            for name, each in read.items()
+        }
+        yield replace(
+            subject, sources=sources, attentions=attentions, probabilities=_of_token(subject.probabilities, number)
+        )
+
+
+def _of_token(probabilities: Callable[[Any], Tensor], number: int) -> Callable[[Any], Tensor]:
+    return lambda output: probabilities(output)[:, number]
 
 
 def _maps(one: TracedPass) -> dict[str, _Map]:
@@ -263,34 +272,3 @@ def _paths_of(maps: Mapping[str, _Map], tape: Recording) -> tuple[dict[str, str]
 
 def _heads(attention: TracedAttention) -> NDArray[np.float64]:
     return np.stack([attention.dense(head) for head in range(attention.heads)]).astype(np.float64)
-
-
-def _marked(given: Mapping[str, Any], key: str, tokens: Sequence[str]) -> frozenset[int] | None:
-    """Return which tokens of a text people marked, None if nobody did."""
-    spans = given.get(RATIONALES)
-    if isinstance(spans, Mapping):
-        spans = spans.get(key)
-    if spans is None:
-        return None
-    text = next((given[name] for name in (key, "text") if isinstance(given.get(name), str)), None)
-    if text is None:
-        raise ConfigError(f"probe: rationales of {key!r} are given, but there is no such text.")
-    marked = overlapping(_places(text, tokens), spans, len(text))
-    if spans and not marked:
-        raise ConfigError(f"probe: {RATIONALES} of {key!r} are {spans!r}, which covers none of its words. Check them.")
-    return marked
-
-
-def _places(text: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
-    """Return where each token begins and ends in its text; one that is not found is empty."""
-    places, cursor = [], 0
-    lowered = text.casefold() if len(text.casefold()) == len(text) else text
-    for token in (label.strip(_SPACE) for label in tokens):
-        found = text.find(token, cursor)
-        begin = found if found >= 0 else lowered.find(token.casefold(), cursor)
-        if begin < 0:
-            places.append((cursor, cursor))
-        else:
-            places.append((begin, begin + len(token)))
-            cursor = begin + len(token)
-    return places
