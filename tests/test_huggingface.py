@@ -379,6 +379,12 @@ def test_an_edited_model_is_shown_beside_its_own_answer(transformers, tokenizer,
     weights = Trace.load(tmp_path / "read.json").attention("decoder.1.self").weights
     np.testing.assert_allclose(weights[0], np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None], rtol=1e-6)
     assert np.abs(weights[1] - weights[0]).max() > 0.01
+    for name in ("decoder.1.self:0", "*.1.self:0"):  # as it is shown
+        assert main([*hf, "--uniform", name, "--save", str(tmp_path / "named.json")]) == 0
+        again = Trace.load(tmp_path / "named.json").attention("decoder.1.self").weights
+        np.testing.assert_array_equal(again, weights)
+    capsys.readouterr()
+    assert "Did you mean 'decoder.2.self'" in failed(capsys, *hf[1:], "--uniform", "decoder.7.self")
     generated = (*hf, "--generate", "5")
     assert main([*generated, "--block", "transformer.h.0.attn/*/0", "--save", str(tmp_path / "made.json")]) == 0
     trace = Trace.load(tmp_path / "made.json")

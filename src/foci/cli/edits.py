@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from foci.viz.trace import Trace
 
 EACH = "each"
-_HOW = "The path is that of foci.record, or a pattern such as '*'; several times."
+_HOW = (
+    "The path is that of foci.record, with --hf also the name that is shown, or a pattern such as '*'; several times."
+)
 FLAGS = [
     Flag(
         "knock-out",

@@ -14,6 +14,7 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,13 +76,15 @@ def read(
             fix = "Add generate, such as generate=20." if loaded.is_causal else "Measure its heads with foci probe."
             raise ConfigError(f"{name}: generates nothing here, so there is no answer without a head. {fix}")
     for text in texts:
-        trace = _read(loaded, text, options, relevance)
+        with nullcontext() if edits is None else record(loaded.model, detach=True) as tape:
+            trace = _read(loaded, text, options, relevance)
         if without_heads:
             found = answers_without_heads(loaded.model, functools.partial(_answer, loaded, text, options))
             trace = with_answers(trace, Answer(trace.text), found)
-        if edits is not None:
+        if edits is not None and tape is not None:
             unedited = trace.text
             with edit(loaded.model) as e:
+                e.names = named(loaded, tape)
                 edits(e)
                 trace = _read(loaded, text, options, relevance)
             if loaded.answers or options.generate is not None:

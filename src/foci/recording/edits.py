@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor, nn
 
@@ -77,6 +77,9 @@ class Edits:
     ``"encoder.*"``. Edits are applied in the order in which they were added. Queries and keys are numbers of positions,
     a slice, or a boolean tensor ``(S,)`` or ``(B, S)``; those that a call does not have are not changed in it. Each
     method takes ``call``, the numbers of the calls of its path in the block; by default it changes all of them.
+
+    Attributes:
+        names: paths by further names, by which views call them; a path or pattern that fits no module may be of these.
     """
 
     _paths: dict[nn.Module, str]
@@ -85,6 +88,7 @@ class Edits:
     _seen: dict[str, int] = field(default_factory=dict)  # path -> how many attentions it has computed in the block
     _returned: dict[str, None] = field(default_factory=dict)  # the paths of those that were computed without being seen
     _has_ended: bool = False  # the block
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def knock_out(self, path: str, head: Heads = None, *, call: Calls = None) -> None:
         """Let heads read nothing: their output, before any output projection, is 0. Default: all heads."""
@@ -224,14 +228,18 @@ class Edits:
                 f"edit: {name} of {path!r} came after the end of the block, expected edits in it. Write both the edit "
                 "and model(inputs) in the with-block."
             )
-        edit = Edit(name, spelled(path), change, calls, numbers_of(queries), numbers_of(keys))
-        edit.earlier = frozenset({*self._seen, *self._returned})
-        if not any(edit.may_fit(known) for known in self._paths.values()):
+        earlier = frozenset({*self._seen, *self._returned})
+        edit = Edit(name, spelled(path), change, calls, numbers_of(queries), numbers_of(keys), earlier=earlier)
+        if any(edit.may_fit(known) for known in self._paths.values()):
+            self._edits.append(edit)
+            return
+        meant = [replace(edit, path=self.names[name]) for name in self.names if edit.fits(name)]
+        if not meant:
             # Of a large model all paths would be hundreds.
-            attentions = self._watched.attentions
+            attentions = [*self.names, *self._watched.attentions]
             kind = "path of an attention" if attentions else "path"
             raise unknown_name(kind, path, attentions or self._paths.values())
-        self._edits.append(edit)
+        self._edits += meant
 
 
 def _is_part(path: str, whole: str) -> bool:
