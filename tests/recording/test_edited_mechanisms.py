@@ -178,6 +178,8 @@ def test_each_weight_of_attention_over_attention():
     closed = scores.mT.clone()
     closed[:, 2, 1] = -torch.inf
     check(lambda e: e.block(":reverse", 2, 1), forward, closed.softmax(dim=-1))
+    unread = reverse.mean(dim=1) * torch.tensor([1.0, 0.0, 1.0])
+    check(lambda e: e.zero_values(":reverse", 1), forward, reverse, unread)
     third = torch.full((B, 3), 1 / 3, dtype=torch.float64)
     check(lambda e: e.uniform(":right"), forward, reverse, third)
     check(lambda e: e.weights(":right", third), forward, reverse, third)

@@ -78,7 +78,7 @@ def _reread(emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor, 
         """Return the marginals where the other tags are forbidden; a step without a tag is skipped, as a masked one."""
         exists = open.any(dim=-1)
         exists = exists if mask is None else exists & mask
-        return _expect(emissions.masked_fill(~open & exists.unsqueeze(-1), -torch.inf), *chain, exists)
+        return _expect(emissions.masked_fill(~open, -torch.inf), *chain, exists)
 
     return Reread(lambda weights: weights.sum(dim=1), find_open, limited)
 
