@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from foci.functional import points
 
-B, L, H, P, D = 2, 5, 3, 7, 2
+B, L, H, P, D = 2, 7, 3, 5, 2
 LEVELS = [(3, 5), (1, 2)]
 S = 17
 
@@ -63,17 +63,19 @@ def test_gradients_of_bags(needed):
 def test_places_on_and_beyond_a_border(bags, monkeypatch):
     """Of one cell: it is read up to a cell away, and a point that is farther away moves nothing."""
     x = torch.tensor([-9.0, -0.5, -0.25, 0.0, 0.5, 1.25, 1.5, 9.0, torch.inf], dtype=torch.float64)
-    places = torch.stack([x, torch.full_like(x, 0.5)], dim=-1).view(1, 9, 1, 1, 1, 2).requires_grad_()
-    values, of_points = torch.ones(1, 1, 1, 1, dtype=torch.float64), torch.ones(1, 9, 1, 1, 1, dtype=torch.float64)
+    places = torch.stack([x, torch.full_like(x, 0.5)], dim=-1).view(1, 9, 1, 1, 1, 2).repeat(4, 1, 1, 1, 1, 1)
+    values, of_points = torch.ones(4, 1, 1, 1, dtype=torch.float64), torch.ones(4, 9, 1, 1, 1, dtype=torch.float64)
+    assert points._fits_bags(values, of_points, places.requires_grad_())
     monkeypatch.setattr(points, "_fits_bags", lambda *_: bags)
     read = points.read_points(values, of_points, places, [(1, 1)])
-    assert read.flatten().tolist() == [0, 0, 0.25, 0.5, 1, 0.25, 0, 0, 0]
+    assert read[0].flatten().tolist() == [0, 0, 0.25, 0.5, 1, 0.25, 0, 0, 0]
     (gradient,) = torch.autograd.grad(read.sum(), places)
     assert gradient[0, [0, 2, 3, 5, 7, 8], 0, 0, 0, 0].tolist() == [0, 1, 1, -1, 0, 0]
 
 
 def test_tracers_and_half_precision_gather():
     values, of_points, places = inputs(torch.float32)
+    assert not points._fits_bags(values[:1, :1], of_points[:1], places[:1]), "a table smaller than what a query reads"
     assert not points._fits_bags(values.bfloat16(), of_points.bfloat16(), places)
     read = points.read_points(values.bfloat16(), of_points.bfloat16(), places, LEVELS)
     assert read.dtype == torch.bfloat16

@@ -11,7 +11,9 @@ Paper: Deformable DETR (Zhu et al., 2021), eq. 2 and appendix A.2, arXiv:2010.04
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -73,9 +75,11 @@ def read_points(
 
 
 def _fits_bags(values: Tensor, of_points: Tensor, places: Tensor) -> bool:
-    _, size, heads, _ = values.shape
+    batch, size, heads, _ = values.shape
     same = values.dtype == of_points.dtype == places.dtype and values.dtype in (torch.float32, torch.float64)
-    return same and values.device.type == "cpu" and places.numel() > 0 and size * heads <= _EXACT
+    if not same or values.device.type != "cpu" or places.numel() == 0 or size * heads > _EXACT:
+        return False
+    return batch * size * heads >= 4 * of_points.shape[3:].numel()  # torch refuses longer rows of a sparse tensor
 
 
 def _gathered(values: Tensor, of_points: Tensor, places: Tensor, levels: Levels) -> Tensor:
@@ -133,11 +137,7 @@ class _Bags(torch.autograd.Function):
         if not (ctx.needs_input_grad[1] or ctx.needs_input_grad[2]):
             return of_values, None, None, None
         around = _neighbors(places, levels)
-        with torch.enable_grad():
-            leaf = shares.detach().requires_grad_()
-            read = _bags(values.detach(), leaf, numbers)
-        (of_shares,) = torch.autograd.grad(read, leaf, gradient)
-        of_corners = of_shares.permute(3, 4, 5, 0, 1, 2, 6).contiguous()
+        of_corners = _gradient_of_shares(gradient, values, numbers).permute(3, 4, 5, 0, 1, 2, 6).contiguous()
         along, down = around.shares.unbind(dim=1)
         of_columns, of_rows = (of_corners * down.unsqueeze(1)).sum(0), (of_corners * along).sum(1)
         weights = of_points.permute(3, 0, 1, 2, 4)
@@ -193,6 +193,25 @@ def _gradient_of_values(gradient: Float[Tensor, "BLH D"], shares: Tensor, number
     readers = torch.bincount(ordered, minlength=size)
     first = readers.cumsum(0) - readers
     return F.embedding_bag(order // count, gradient, first, mode="sum", per_sample_weights=shares.take(order))
+
+
+def _gradient_of_shares(gradient: Float[Tensor, "BLH D"], values: Tensor, numbers: Tensor) -> Tensor:
+    """Return the product of each reader's gradient with each row that it reads: a sampled product of matrices."""
+    _silence_beta()
+    rows, table = numbers.flatten(), values.reshape(-1, values.shape[-1])
+    starts = torch.arange(0, rows.numel() + 1, math.prod(numbers.shape[3:]))
+    zeros = torch.zeros(rows.shape, dtype=values.dtype)
+    sampled = torch.sparse_csr_tensor(starts, rows, zeros, (len(gradient), len(table)), check_invariants=False)
+    products: Tensor = torch.sparse.sampled_addmm(sampled, gradient, table.T, beta=0).values()
+    return products.view(numbers.shape)
+
+
+@cache
+def _silence_beta() -> None:
+    """Let torch say where nobody sees it, once, that its sparse tensors are in beta state."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        torch.sparse_csr_tensor([0], [], [], (0, 0), check_invariants=False)
 
 
 def _first_rows(batch: int, size: int, heads: int, device: torch.device) -> Int[Tensor, "B 1 H 1"]:
