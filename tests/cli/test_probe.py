@@ -35,7 +35,7 @@ def test_held_out_examples_are_probed(run, capsys):
     assert "words, of document\n" in out
     assert "gradient × input, of document\n" in out
     assert "(chance " in out
-    assert "95 % intervals over inputs" in out
+    assert "95 % intervals over 2 inputs" in out
     assert max(map(len, out.splitlines())) <= 120
 
 

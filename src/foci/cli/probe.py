@@ -107,7 +107,7 @@ def _explained(found: Probe) -> list[str]:
     if "uniform" in found.columns:
         lines.append("uniform and permuted weights: how far all probabilities move (total variation, 0 to 1).")
     if found.inputs > 1:
-        lines.append("in brackets: 95 % intervals over inputs.")
+        lines.append(f"in brackets: 95 % intervals over {found.inputs:,} inputs.")
     return lines
 
 

@@ -155,7 +155,7 @@ const LANGUAGES = {
     empty: "此记录中没有注意力权重。", kept: (n) => `每行只保留了最大的 ${n} 个权重。`,
     few: "只画最强的连线", region: (r, c) => `第 ${r} 行，第 ${c} 列`, seconds: (s) => `${s} 秒`,
     titles: {
-      source: "源", target: "目标", "target so far": "已生成的目标", input: "输入", image: "图像", "coarse image": "粗网格图像", objects: "物体", "image #": "图像 #", prompt: "提示词", sequence: "序列",
+      source: "源", target: "目标", "target so far": "已生成的目标", "words, for the intent": "词（就意图而言）", input: "输入", image: "图像", "coarse image": "粗网格图像", objects: "物体", "image #": "图像 #", prompt: "提示词", sequence: "序列",
       model: "模型", hidden: "隐藏的词元", "generated tokens": "生成的词元数", audio: "音频", transcript: "转写文本",
       document: "文档", sentences: "句子", words: "词", class: "类别", label: "标签", tags: "标签", tokens: "词元", intent: "意图",
       caption: "图像描述", maps: "注意力图", hops: "跳", premise: "前提", hypothesis: "假设", question: "问题", answer: "答案",
