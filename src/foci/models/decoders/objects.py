@@ -14,8 +14,9 @@ Paper: plain: End-to-End Object Detection with Transformers (Carion et al., 2020
     anchors of four numbers, and their code: DAB-DETR (Liu et al., 2022), section 4, arXiv:2201.12329
 Names: q = queries, b = anchors, W = to_boxes, class scores = to_classes
 Complexity: O(Q² · D + Q · S · D) per layer; with deformable attention S is the number of points
-Differs: each layer has its own layers for classes and boxes. The code of a place has frequencies from half a period to
-    sixteen over the picture, since pictures here are small.
+Differs: each layer has its own layers for classes and boxes. All kinds read all levels; plain queries, which have no
+    box, read the codes of places too. The code of a place has frequencies from half a period to sixteen over the
+    picture, since pictures here are small.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Answer(NamedTuple):
 
 
 class PlainCross(nn.Module):
-    """Attention of queries without a box: their code is added to them, that of places to the keys."""
+    """Attention of queries without a box: their code is added to them, that of places to keys and values."""
 
     def __init__(self, options: DetectorOptions) -> None:
         super().__init__()
@@ -68,8 +69,10 @@ class PlainCross(nn.Module):
 
     def forward(self, queries: Tensor, code: Tensor, boxes: Tensor | None, image: ImageMap) -> Read:
         """Read the map."""
-        keys = image.values + image.codes + _by_place(self.levels, image)
-        read: AttentionOutput = self.attention(queries + code, keys, image.values, image.mask)
+        # A box is told by places alone, which the values of the finer levels do not hold.
+        places = image.values + image.codes
+        keys = places + _by_place(self.levels, image)
+        read: AttentionOutput = self.attention(queries + code, keys, places, image.mask)
         return read.output, read.weights
 
 
