@@ -39,13 +39,14 @@ def test_the_panel_has_measures_chance_and_words_in_both_languages(trace):
     assert len(re.findall(r'<th scope="row">[01]</th>', html)) == 2
 
 
-def test_the_panel_is_closed_and_has_first_what_mattered_most(trace):
+def test_the_panel_is_closed_and_has_first_what_mattered_most():
     rows = []
     for number, value in enumerate((0.1, 0.4, 0.2, 0.5, 0.3)):  # the fourth has the largest chance, too
         chance = {"comprehensiveness": 0.45 if number == 3 else 0.05}
         rows.append(Row(f"layer {number}", None, "source", {"comprehensiveness": Estimate(value)}, chance, (CHANCE,)))
-    html = page(trace.with_probe(Probe(tuple(rows), 3).to_json()))
-    assert re.findall(r'data-name="layer (\d)"', html) == [*"1", *"14203"]  # the summary has the first
+    of_layers = Trace.from_arrays(np.eye(2)[None], ["a", "b"], name="layer 4")  # of which the others are no attentions
+    html = page(of_layers.with_probe(Probe(tuple(rows), 3).to_json()))
+    assert re.findall(r'data-name="layer (\d)"', html) == [*"4", *"14203"]  # the summary has the first attention
     assert html.index("2 more") > html.index('"layer 2"')
     assert " open" not in html
     assert html.count("<details") == html.count("</details>") == 7

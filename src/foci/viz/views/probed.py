@@ -42,11 +42,12 @@ def page(trace: Trace) -> str:
     if len({row.get("source") for row in rows}) > 1:  # an image and a question: gradient × input is of each of them
         rows = [{**row, "name": f"{row['name']} · {row['source']}"} for row in rows]
     names = sorted((row for row in rows if row["head"] is None), key=_above_chance, reverse=True)
+    first = next((row for row in names if row["name"] in trace.attentions), None)  # not gradient × input
     lines = [
         f'<details class="reading probed"><summary>{_both(_TITLES)} <small>',
         _counted(int(trace.probe["inputs"])),
         "</small>",
-        f'<span class="first">{_verdict(names[0])}</span>' if names else "",
+        f'<span class="first">{_verdict(first)}</span>' if first else "",
         "</summary>",
     ]
     for place, row in enumerate(names):
