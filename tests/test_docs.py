@@ -56,11 +56,11 @@ def test_the_code_on_the_page_runs(page, tmp_path, monkeypatch):
 
 
 def test_the_readmes_count_mechanisms_and_tasks():
-    assert (len(MECHANISMS), len(TASKS)) == (29, 12)
+    assert (len(MECHANISMS), len(TASKS)) == (29, 13)
     assert "29 mechanisms" in read("README.md")
-    assert "twelve tasks" in read("README.md")
+    assert "thirteen tasks" in read("README.md")
     assert "29 种注意力机制" in read("README.zh-CN.md")
-    assert "十二类任务" in read("README.zh-CN.md")
+    assert "十三类任务" in read("README.zh-CN.md")
 
 
 def test_the_pages_with_code_are_found():
