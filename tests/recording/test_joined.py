@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from foci.recording import record
 from foci.recording.joined import Joined, Pieces
 from foci.recording.written_out import Softmax
 from foci.weights import Weights
@@ -46,6 +48,24 @@ def test_weights_are_dropped_out_as_they_are_read():
 
 def test_what_is_joined_was_read():
     softmax = Softmax(frozenset(), is_partly_read=True)
-    Pieces([(softmax, torch.ones(1))]).are_read()
+    Pieces(lambda module, pieces: None, [(softmax, torch.ones(1))]).are_read()
     assert softmax.was_read
     assert not softmax.is_partly_read
+
+
+@pytest.mark.parametrize(
+    "marker",
+    ["one_sided_attn_window_size", "bigbird_block_sparse_attention", "compute_local_attention_representations"],
+)
+def test_a_module_of_another_form_is_recorded_as_any_other(marker):
+    """Its class has the name that a family is known by, and its softmaxes are not those of the family."""
+
+    class Other(nn.Module):
+        def forward(self, *args: Tensor) -> Tensor:
+            return (args[0] @ args[0].mT).softmax(dim=-1) @ args[0]
+
+    setattr(Other, marker, 2 if "size" in marker else lambda self: None)
+    model, x = Other(), torch.randn(B, L, K)
+    with record(model) as tape:
+        model(x)
+    assert torch.equal(tape["."].dense(), (x @ x.mT).softmax(dim=-1))

@@ -31,7 +31,7 @@ def of_blocks(module: Any, pieces: Pieces) -> Joined | None:
     """Return the attention of a call of the module, None where its softmaxes have another form."""
     given, call = [result for _, result in pieces.softmaxes], pieces.call
     index = next((index for index in pieces.gathered if index.dim() == 5), None)
-    if [weights.dim() for weights in given] != [4, 4, 5, 4, 4] or index is None:
+    if index is None or not pieces.have([4, 4, 5, 4, 4], "from_mask", "to_mask", "hidden_states"):
         return None
     batch, heads, size, length = given[0].shape
     count = length // size

@@ -34,11 +34,10 @@ def of_global_tokens(module: Any, pieces: Pieces) -> Joined | None:
     Those are ``(B, H, G, G + N)`` and ``(B, H, blocks, size, G + size)``.
     """
     given, call = [result for _, result in pieces.softmaxes], pieces.call
-    if [weights.dim() for weights in given] != [4, 5]:
+    if not pieces.have([4, 5], "token_hidden_states", "global_hidden_states", "attention_mask"):
         return None
     of_global, of_blocks = given
     count, length = of_global.shape[2:]
-    tokens = call["token_hidden_states"], call["global_hidden_states"]
 
     def placed(of_global: Tensor, of_blocks: Tensor) -> Tensor:
         """Return the weights of all positions, ``(B, H, G + N, G + N)``."""
@@ -52,6 +51,10 @@ def of_global_tokens(module: Any, pieces: Pieces) -> Joined | None:
         closed = call["attention_mask"] < 0.0
         return read & ~torch.nn.functional.pad(closed, (length - closed.shape[1], 0))[:, None, None]
 
+    def values() -> list[Tensor]:
+        """Return the values of all positions; no call, which would be recorded again."""
+        return [module.v_proj.forward(torch.cat([call["global_hidden_states"], call["token_hidden_states"]], dim=1))]
+
     def finish(read: Tensor, output: Any) -> Any:
         return module.out_proj.forward(read[:, count:]), module.out_proj.forward(read[:, :count]), *output[2:]
 
@@ -59,7 +62,7 @@ def of_global_tokens(module: Any, pieces: Pieces) -> Joined | None:
     return Joined(
         Weights.from_tensor(placed(of_global, of_blocks)),
         find_open,
-        lambda: [module.v_proj.forward(torch.cat([tokens[1], tokens[0]], dim=1))],  # no call, to be recorded again
+        values,
         module.dropout if module.training else 0.0,
         finish=finish,
     )

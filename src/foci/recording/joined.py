@@ -19,14 +19,21 @@ class Pieces:
     """What was seen of one call of such a module.
 
     Attributes:
+        join: puts them together, None where they have another form.
         softmaxes: those that it took, and what they gave.
         gathered: the indices of what it gathered.
         call: its arguments by name, when it has returned.
     """
 
+    join: Callable[[Any, Pieces], Joined | None]
     softmaxes: list[tuple[Softmax, Tensor]] = field(default_factory=list)
     gathered: list[Tensor] = field(default_factory=list)
     call: Mapping[str, Any] = field(default_factory=dict)
+
+    def have(self, axes: Sequence[int], *names: str) -> bool:
+        """Return whether the softmaxes have these numbers of axes, and the call these arguments."""
+        dims = [result.dim() for _, result in self.softmaxes]
+        return dims == [*axes] and all(self.call.get(name) is not None for name in names)
 
     def are_read(self) -> None:
         """Take note that values were read with all columns of the softmaxes."""

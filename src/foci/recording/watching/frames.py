@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -12,7 +11,7 @@ from torch import nn
 from foci.recording.bands import has_bands, of_bands
 from foci.recording.blocks import has_blocks, of_blocks
 from foci.recording.global_tokens import has_global_tokens, of_global_tokens
-from foci.recording.joined import Joined, Pieces
+from foci.recording.joined import Pieces
 from foci.recording.tape import Entry, Recording
 from foci.recording.torch_calls import Flow
 
@@ -45,9 +44,10 @@ class Within:
     flows: list[Flow | None] = field(default_factory=list)
 
 
-def join_of(module: nn.Module) -> Callable[[nn.Module, Pieces], Joined | None] | None:
-    """Return how the pieces of the module's attention are put together, None for one that has no pieces."""
-    return next((join for fits, join in _JOINS if fits(module)), None)
+def pieces_of(module: nn.Module) -> Pieces | None:
+    """Return where to keep the pieces of the module's attention, None for one that has no pieces."""
+    join = next((join for fits, join in _JOINS if fits(module)), None)
+    return None if join is None else Pieces(join)
 
 
 def is_mechanism(module: nn.Module) -> bool:

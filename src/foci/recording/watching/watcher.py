@@ -21,12 +21,12 @@ from foci.errors import ShapeError
 from foci.outputs import AttentionOutput, weights_of
 from foci.recording import torch_calls as record_torch
 from foci.recording.differential import factor_of
-from foci.recording.joined import Joined, Pieces
+from foci.recording.joined import Joined
 from foci.recording.registered import of_registered
 from foci.recording.rereading import Reread, attended_by, attended_in, changed, read_edited
 from foci.recording.torch_calls import Flow
 from foci.recording.torch_reads import read_registered, reader_with
-from foci.recording.watching.frames import Frame, Within, is_encoder_layer, is_fusible, is_mechanism, join_of
+from foci.recording.watching.frames import Frame, Within, is_encoder_layer, is_fusible, is_mechanism, pieces_of
 from foci.recording.watching.session import PROCESS, Sessions
 from foci.recording.written_out import Delayed, Read, Softmax, WrittenOut
 from foci.weights import Weights
@@ -124,8 +124,8 @@ class Watcher(TorchFunctionMode):
         self.blocks.saw_called(module)
         fusible = not reading and is_fusible(module) and not self.blocks.looks_inside(module)
         frame = Frame(module, reading, fusible, self.watching, is_mechanism(module))
-        if not reading and join_of(module) is not None:
-            frame.pieces = Pieces()
+        if not reading:
+            frame.pieces = pieces_of(module)
         if type(module) is nn.TransformerEncoder and args and not args[0].is_nested:
             frame.length = args[0].shape[1]
         self.frames.append(frame)
@@ -179,11 +179,10 @@ class Watcher(TorchFunctionMode):
 
     def _join(self, frame: Frame, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Any:
         """Take together what a module read in pieces: bands, or the calls of a differential attention."""
-        join = join_of(frame.module)
-        if join is not None and frame.pieces is not None and frame.pieces.softmaxes:
+        if frame.pieces is not None and frame.pieces.softmaxes:
             frame.pieces.call = record_torch.bind(type(frame.module).forward, frame.module, *args, **kwargs)
             with self._hide():
-                joined = join(frame.module, frame.pieces)
+                joined = frame.pieces.join(frame.module, frame.pieces)
             if joined is not None:
                 for tape, entry in frame.seen:
                     tape._drop(entry)
