@@ -20,7 +20,7 @@ def test_each_row_has_its_file_and_each_file_its_row():
     folder = Path(foci.viz.views.__file__).parent
     assert sorted(VIEWS) == sorted(file.stem for file in folder.glob("*.py") if file.stem != "__init__")
     scripts = folder.parent / "page" / "static" / "script" / "views"
-    own = {"compare", "heads", "heat", "layers", "links", "words"}  # what the page itself shows
+    own = {"boxes", "compare", "heads", "heat", "layers", "links", "words"}  # what the page itself shows
     assert {file.stem for file in scripts.glob("*.js")} - own <= set(views_of("page"))
 
 
