@@ -354,14 +354,14 @@ def test_one_process_per_peer_and_number_of_threads_and_the_curves_last() -> Non
     planned = list(run.jobs(tuple(groups.PEERS), quick=False, threads_of=lambda group: 2 if group == "decode" else 1))
     assert list(dict.fromkeys(peer for peer, _, _ in planned)) == list(peers.PEERS)
     assert ("keras", ("additive", "heads"), 1) in planned
-    assert ("transformers", ("heads", "record", "window", "language"), 1) in planned
+    assert ("transformers", ("heads", "deformable", "record", "window", "language"), 1) in planned
     assert ("transformers", ("decode",), 2) in planned
     assert planned[-1] == ("torch", ("curves",), 1)
     assert [peer for peer, _, _ in run.jobs(["crf"], quick=False)] == ["pytorch-crf"]
     assert not {peer for peer, _, _ in run.jobs(tuple(groups.PEERS), quick=True)} & set(groups.FULL_RUN_ONLY)
     assert [peer for peer, _, _ in run.jobs(["decode"], quick=True)] == ["transformers", "ctranslate2"]
     all_alike = list(run.jobs(tuple(groups.PEERS), quick=False, threads_of=lambda group: 3))
-    assert ("transformers", ("heads", "record", "window", "decode", "language"), 3) in all_alike
+    assert ("transformers", ("heads", "deformable", "record", "window", "decode", "language"), 3) in all_alike
 
 
 def test_the_threads_of_the_command_count_for_every_group(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from types import ModuleType
 PEERS = {
     "additive": ("torch", "keras", "speechbrain", "espnet", "eole"),
     "heads": ("torch", "keras", "x-transformers", "transformers"),
+    "deformable": ("transformers",),
     "weights": ("torch",),
     "record": ("torch", "transformers"),
     "window": ("torch", "local-attention", "transformers"),

@@ -38,6 +38,20 @@ def test_bags_read_what_gathering_reads(monkeypatch):
         torch.testing.assert_close(ours, theirs)
 
 
+def test_the_gradient_of_a_few_reads_of_a_large_map(monkeypatch):
+    values, of_points, places = inputs()
+    given = [values.repeat(1, 9, 1, 1), of_points[:, :1], places[:, :1] * 3]
+    leaves = [one.requires_grad_() for one in given]
+    assert of_points[:, :1].numel() * 4 < given[0].shape[:3].numel()
+    levels = [(9, 17)]
+    read = points.read_points(leaves[0], leaves[1][:, :, :, :1], leaves[2][:, :, :, :1], levels)
+    with monkeypatch.context() as patch:
+        patch.setattr(points, "_fits_bags", lambda *_: False)
+        expected = points.read_points(leaves[0], leaves[1][:, :, :, :1], leaves[2][:, :, :, :1], levels)
+    found, gradients = (torch.autograd.grad(one.square().sum(), leaves[0]) for one in (read, expected))
+    torch.testing.assert_close(found, gradients)
+
+
 def test_bags_read_what_grid_sample_reads():
     values, of_points, places = inputs()
     expected = torch.zeros(B, L, H, D, dtype=torch.float64)

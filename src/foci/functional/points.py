@@ -79,7 +79,8 @@ def _fits_bags(values: Tensor, of_points: Tensor, places: Tensor) -> bool:
     same = values.dtype == of_points.dtype == places.dtype and values.dtype in (torch.float32, torch.float64)
     if not same or values.device.type != "cpu" or places.numel() == 0 or size * heads > _EXACT:
         return False
-    return batch * size * heads >= 4 * of_points.shape[3:].numel()  # torch refuses longer rows of a sparse tensor
+    # Torch refuses rows of a sparse tensor that are longer than the table.
+    return 4 * of_points.shape[3:].numel() <= batch * size * heads < 1 << 31
 
 
 def _gathered(values: Tensor, of_points: Tensor, places: Tensor, levels: Levels) -> Tensor:
@@ -182,14 +183,18 @@ def _by_query(corners: Float[Tensor, "2 2 N B L H P"], dtype: torch.dtype) -> Fl
 def _bags(values: Tensor, shares: Tensor, numbers: Tensor) -> Tensor:
     """Return the sums of rows of values for each query and head, ``(B · L · H, D)``."""
     count = math.prod(numbers.shape[3:])
-    table, rows = values.reshape(-1, values.shape[-1]), numbers.view(-1, count)
+    # Detached: of a table that requires a gradient torch would keep what its own backward pass needs.
+    table, rows = values.detach().reshape(-1, values.shape[-1]), numbers.view(-1, count)
     return F.embedding_bag(rows, table, mode="sum", per_sample_weights=shares.view(-1, count))
 
 
 def _gradient_of_values(gradient: Float[Tensor, "BLH D"], shares: Tensor, numbers: Tensor, size: int) -> Tensor:
     """Return for each row of the table the sum of the gradients of those who read it, by their shares."""
     count = math.prod(numbers.shape[3:])
-    ordered, order = torch.sort(numbers.flatten())
+    if numbers.numel() < size:  # few are read: to sort them would not pay
+        parts = (shares.view(-1, count, 1) * gradient.unsqueeze(1)).flatten(0, 1)
+        return gradient.new_zeros(size, gradient.shape[-1]).index_add_(0, numbers.flatten(), parts)
+    ordered, order = torch.sort(numbers.flatten().int())  # in a third of the time of longer integers
     readers = torch.bincount(ordered, minlength=size)
     first = readers.cumsum(0) - readers
     return F.embedding_bag(order // count, gradient, first, mode="sum", per_sample_weights=shares.take(order))
