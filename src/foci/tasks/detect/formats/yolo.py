@@ -67,7 +67,7 @@ def _labels_of(image: str) -> str:
 
 
 def labels_folder(folder: str) -> str | None:
-    """Return the folder of the labels of images: with labels in place of the last folder called images.
+    """Return the folder of the labels of images: with "labels" for the last folder called images.
 
     Example:
         >>> labels_folder("/images/pets/images/train"), labels_folder("/pets")
