@@ -102,6 +102,8 @@ def test_more_turned_features_than_a_head_has():
 
 def test_the_code_of_a_place_is_sine_and_cosine_of_each_number():
     place, dim = [0.3, 0.85], 20
-    periods = [2 ** (-1 + 5 * k / 4) for k in range(5)]
+    periods = [0.5 * (32 ** (k / 4)) for k in range(5)]  # from 1/2 to 16
     expected = [f(2 * math.pi * n * period) for n in place for f in (math.sin, math.cos) for period in periods]
     torch.testing.assert_close(place_code(torch.tensor(place), dim), torch.tensor(expected), atol=1e-5, rtol=0)
+    near, far = (place_code(torch.tensor([[0.5], [0.6]]), 64, fastest=fastest) for fastest in (2.0, 16.0))
+    assert near[0] @ near[1] > far[0] @ far[1] + 5  # slower codes of neighbors are more alike

@@ -42,19 +42,21 @@ def sinusoid(
     return table[:, :dim].to(dtype)
 
 
-def place_code(places: Float[Tensor, "... N"], dim: int) -> Float[Tensor, "... M"]:
+def place_code(places: Float[Tensor, "... N"], dim: int, *, fastest: float = 16.0) -> Float[Tensor, "... M"]:
     """Return sine and cosine of each of N numbers from 0 to 1 at ``dim / 4`` frequencies, ``N · dim / 2`` in all.
 
-    The frequencies are evenly spaced, as ratios, from half a period over the picture to sixteen, so that the code tells
-    places apart that are two pixels of a picture of 64 from each other.
+    The frequencies are evenly spaced, as ratios, from half a period over the picture to ``fastest``. The slower the
+    fastest, the farther apart two places may be whose codes have a large product; 16 tells places apart that are two
+    pixels of a picture of 64 from each other.
 
     Example:
         >>> place_code(torch.tensor([[0.5, 0.25]]), 64).shape
         torch.Size([1, 64])
     """
-    check_positive("place_code", dim=dim)
+    check_positive("place_code", dim=dim, fastest=fastest)
     places = places.to(torch.promote_types(places.dtype, torch.float32))
-    periods = torch.logspace(-1.0, 4.0, max(dim // 4, 1), base=2.0, device=places.device, dtype=places.dtype)
+    most = math.log2(fastest)
+    periods = torch.logspace(-1.0, most, max(dim // 4, 1), base=2.0, device=places.device, dtype=places.dtype)
     angles = places.unsqueeze(-1) * (2 * math.pi * periods)
     return torch.cat([angles.sin(), angles.cos()], dim=-1).flatten(-2)
 

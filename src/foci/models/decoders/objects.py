@@ -15,8 +15,8 @@ Paper: plain: End-to-End Object Detection with Transformers (Carion et al., 2020
 Names: q = queries, b = anchors, W = to_boxes, class scores = to_classes
 Complexity: O(Q² · D + Q · S · D) per layer; with deformable attention S is the number of points
 Differs: each layer has its own layers for classes and boxes. All kinds read all levels; plain queries, which have no
-    box, read the codes of places too. The code of a place has frequencies from half a period to sixteen over the
-    picture, since pictures here are small.
+    box, read the codes of places too. The code of a place has frequencies from half a period to four over the
+    picture where queries and places are compared, else to sixteen, since pictures here are small.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from foci.layers.block_options import BlockOptions
 from foci.layers.feed_forward import FeedForward
 from foci.layers.transformer import Sublayer
 from foci.mechanisms.heads import ConditionalAttention, DeformableAttention, MultiHeadAttention
-from foci.models.encoders.image_levels import ImageMap
+from foci.models.encoders.image_levels import FASTEST, ImageMap
 from foci.models.options.detection import (
     AnchoredOptions,
     ConditionalAttentionOptions,
@@ -86,7 +86,7 @@ class ConditionalCross(nn.Module):
 
     def forward(self, queries: Tensor, code: Tensor, boxes: Tensor, image: ImageMap) -> Read:
         """Read the map."""
-        center = place_code(boxes[..., :2], queries.shape[-1]).to(queries.dtype)
+        center = place_code(boxes[..., :2], queries.shape[-1], fastest=FASTEST).to(queries.dtype)
         keys = image.values + _by_place(self.levels, image)
         read: AttentionOutput = self.attention(
             queries, keys, image.values, image.mask, query_position=center, key_position=image.codes

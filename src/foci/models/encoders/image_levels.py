@@ -31,13 +31,16 @@ from foci.models.options.detection import MapOptions
 from foci.tracing import is_traced
 from foci.weights import Weights
 
+FASTEST = 4.0
+"""Periods over the picture of the fastest part of the codes that queries are compared with: near places are alike."""
+
 
 class ImageMap(NamedTuple):
     """The places of all levels as one sequence, the finest level first, row by row.
 
     Attributes:
         values: features of each place.
-        codes: the place code of each: where in the picture it lies.
+        codes: the place code of each, of `FASTEST`: where in the picture it lies.
         mask: which places can be read; None where all can.
         grids: height and width of each level.
         attentions: the weights of the layers over the coarsest level, such as ``encoder.0.self``.
@@ -97,15 +100,15 @@ class ImageLevels(nn.Module):
         for level in reversed(range(len(found))):
             stride = self.backbone.strides[level]
             features = self.laterals[level](found[level])
-            of_cells = self._codes(features, stride, canvas)
+            places = _middles(features, stride, canvas)
             if above is None:
                 readable = readable_cells(sizes, features.shape[-2:], stride)
-                features, attentions = self._encode(features, of_cells, readable)
+                features, attentions = self._encode(features, place_code(places, self.model_dim), readable)
             else:
                 features = self.smoothings[level](cleared(features + _twice(above, features), sizes, stride))
             above = features
             values.append(features.flatten(2).mT)
-            codes.append(of_cells)
+            codes.append(place_code(places, self.model_dim, fastest=FASTEST).to(features.dtype))
         grids = self.grids(*images.shape[-2:])
         masks = [readable_cells(sizes, grid, stride) for grid, stride in zip(grids, self.backbone.strides)]
         return ImageMap(
@@ -120,18 +123,10 @@ class ImageLevels(nn.Module):
         """Return the coarsest level after its layers of self-attention, and their weights."""
         attentions = {}
         mask = None if readable is None else source_mask(readable.flatten(1))
-        places = features.flatten(2).mT + (codes if self.layers else 0.0)
+        places = features.flatten(2).mT + (codes.to(features.dtype) if self.layers else 0.0)
         for number, layer in enumerate(self.layers):
             places, attentions[f"encoder.{number}.self"] = layer(places, mask)
         return places.mT.unflatten(2, features.shape[-2:]), attentions
-
-    def _codes(self, like: Tensor, stride: int, sizes: Int[Tensor, "#B 2"]) -> Float[Tensor, "#B S D"]:
-        """Return the code of the middle of each cell, as shares of the readable picture."""
-        height, width = like.shape[-2:]
-        down, across = ((torch.arange(count, device=like.device) + 0.5) * stride for count in (height, width))
-        y, x = down / sizes[:, :1], across / sizes[:, 1:]
-        places = torch.stack([x.unsqueeze(1).expand(-1, height, -1), y.unsqueeze(2).expand(-1, -1, width)], dim=-1)
-        return place_code(places.flatten(1, 2), self.model_dim).to(like.dtype)
 
     def _checked_sizes(self, images: Tensor, sizes: Tensor | None) -> Tensor | None:
         """Return the sizes; None where every image fills the canvas, which is faster."""
@@ -150,6 +145,15 @@ class ImageLevels(nn.Module):
                 f"to {images.shape[3]}: the readable part of each image."
             )
         return None if bool((sizes == canvas).all()) else sizes
+
+
+def _middles(like: Tensor, stride: int, sizes: Int[Tensor, "#B 2"]) -> Float[Tensor, "#B S 2"]:
+    """Return x and y of the middle of each cell, as shares of the readable picture."""
+    height, width = like.shape[-2:]
+    down, across = ((torch.arange(count, device=like.device) + 0.5) * stride for count in (height, width))
+    y, x = down / sizes[:, :1], across / sizes[:, 1:]
+    places = torch.stack([x.unsqueeze(1).expand(-1, height, -1), y.unsqueeze(2).expand(-1, -1, width)], dim=-1)
+    return places.flatten(1, 2)
 
 
 def _twice(above: Tensor, like: Tensor) -> Tensor:
