@@ -98,9 +98,9 @@ KERNELS = (
     KernelRow(
         "points",
         None,
-        "`deformable` on a CPU in float32 and float64: the cells around all points summed by torch's embedding_bag, "
-        "forward and backward",
-        "torch gathers every cell, also where each query has a mask of its own",
+        "`deformable` on a CPU in float32 and float64: the positions around all points summed by torch's "
+        "embedding_bag, forward and backward",
+        "torch gathers every position, also where each query has a mask of its own",
     ),
     KernelRow(
         "steps",
