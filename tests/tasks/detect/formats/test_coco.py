@@ -55,3 +55,9 @@ def test_mistakes_are_named_with_file_and_line(tmp_path, form, name, old, new, m
     file.write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(DataError, match=message):
         read_marked_images(path)
+
+
+def test_a_file_without_images_is_empty(tmp_path):
+    (tmp_path / "a.json").write_text('{"images": [], "annotations": [], "categories": []}', encoding="utf-8")
+    with pytest.raises(DataError, match=r"a.json, line 1: no images, the file or folder is empty"):
+        read_marked_images(tmp_path / "a.json")

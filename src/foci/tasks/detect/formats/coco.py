@@ -116,8 +116,8 @@ def corners_of(value: Any) -> Corners | None:
 
 def _folder(path: Path, names: Sequence[str], images: str | None) -> str:
     """Return the folder that has the images: the one that is named, or one near the file."""
-    if images is not None:
-        return images
+    if images is not None or not names:  # that there are none is reported by the reader
+        return images or str(path.parent)
     here, above = str(path.parent), str(path.parent.parent)
     part = path.stem.rpartition("_")[2]
     inner = ("", "images", part, os.path.join("images", part), "JPEGImages")
@@ -126,6 +126,6 @@ def _folder(path: Path, names: Sequence[str], images: str | None) -> str:
         if any(os.path.exists(os.path.join(folder, name)) for name in islice(names, _TRIED)):
             return folder
     raise DataError(
-        f"{path}, line 1: its images, such as {names[0] if names else 'none'}, are not in {', '.join(folders[:4])} or "
+        f"{path}, line 1: its images, such as {names[0]}, are not in {', '.join(folders[:4])} or "
         "near. Name their folder: data.images (--images)."
     )
