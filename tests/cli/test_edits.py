@@ -8,7 +8,7 @@ import pytest
 from foci.cli import edits
 from foci.errors import ConfigError
 from foci.tasks.frame.train import train
-from foci.viz.head_answers import answers_of
+from foci.viz.heads.answers import answers_of
 from foci.viz.trace import Trace
 from foci_cli import main
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from foci.recording import Edits
     from foci.tasks.frame.predictor import Predictor
     from foci.tasks.frame.task import Prediction
-    from foci.viz.head_answers import Answer
+    from foci.viz.heads.answers import Answer
     from foci.viz.trace import Trace
 
 EACH = "each"
@@ -72,7 +72,7 @@ def edited_traces(
 ) -> list[Trace | None]:
     """Return the traces of predictions with the edits that were given, and with the answers of the model as it is."""
     from foci.recording import edit
-    from foci.viz.head_answers import ANSWER, UNEDITED, answers_without_heads, with_answers
+    from foci.viz.heads.answers import ANSWER, UNEDITED, answers_without_heads, with_answers
 
     traces, change = [prediction.trace for prediction in predictions], edits_from(given)
     if change is not None:
@@ -94,7 +94,7 @@ def edited_traces(
 
 def lines(trace: Trace) -> list[str]:
     """Return what edits have done to the answer, for a terminal."""
-    from foci.viz.head_answers import ANSWER, UNEDITED, answers_of, own_answer
+    from foci.viz.heads.answers import ANSWER, UNEDITED, answers_of, own_answer
 
     others = answers_of(trace)
     if others:
@@ -110,7 +110,7 @@ def _answered(predictor: Predictor, record: Any, options: Any) -> Answer:
 
 
 def _answer(prediction: Prediction) -> Answer:
-    from foci.viz.head_answers import Answer
+    from foci.viz.heads.answers import Answer
 
     return Answer(prediction.output, prediction.score)
 

@@ -33,7 +33,7 @@ from foci.huggingface.tokens import Encoded, axis_of, encoded, in_chat
 from foci.recording import Edits, Recording, edit, record
 from foci.settings import build
 from foci.viz.axis import Axis
-from foci.viz.head_answers import UNEDITED, Answer, answers_without_heads, with_answers
+from foci.viz.heads.answers import UNEDITED, Answer, answers_without_heads, with_answers
 from foci.viz.relevance import COMPUTED, SCORED
 from foci.viz.trace import Trace, TracedAttention
 from foci.weights import Weights
@@ -60,7 +60,7 @@ def read(
         relevance: what `Trace.relevance` will be asked for; all but "rollout" are computed here.
         edits: changes what the model reads, as ``lambda edits: edits.knock_out("*", head=2)``: see `foci.edit`. The
             answer without edits is in the trace's metadata.
-        without_heads: put the answers without each head into the metadata (`foci.viz.head_answers`).
+        without_heads: put the answers without each head into the metadata (`foci.viz.heads.answers`).
     """
     options = options if isinstance(options, ReadOptions) else build(ReadOptions, options or {}, "read")
     loaded = load(name, options, for_score=relevance in SCORED)

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from foci.recording import Recording
-    from foci.viz.head_roles import HeadRoles
-    from foci.viz.opening import Opening
+    from foci.viz.heads.opening import Opening
+    from foci.viz.heads.roles import HeadRoles
 
 __all__ = ["BUDGET", "KINDS", "Axis", "TopWeights", "Trace", "TracedAttention"]
 
@@ -273,7 +273,7 @@ class Trace:
     @cached_property
     def opening(self) -> Opening:
         """The attention and the head that say most, which every view shows where none is asked for."""
-        from foci.viz.opening import opening
+        from foci.viz.heads.opening import opening
 
         return opening(self)
 
@@ -361,7 +361,7 @@ class Trace:
 
     def head_roles(self) -> HeadRoles:
         """Return what each head does: previous token, duplicates, induction, by position, sink; or nothing clear."""
-        from foci.viz.head_roles import head_roles
+        from foci.viz.heads.roles import head_roles
 
         return head_roles(self)
 

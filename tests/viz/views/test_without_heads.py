@@ -1,6 +1,6 @@
 """The table of the answers without each head: marked where it is another one, and safe to put on a page."""
 
-from foci.viz.head_answers import Answer, with_answers
+from foci.viz.heads.answers import Answer, with_answers
 from foci.viz.selection import Selection
 from foci.viz.trace import Trace
 from foci.viz.views.without_heads import fits, page

@@ -34,8 +34,8 @@ from foci.files import whole
 from foci.metrics.attention import row_entropy
 from foci.recording.head_search import HeadWeight
 from foci.viz.colors import STOPS
-from foci.viz.head_answers import is_of_heads
-from foci.viz.head_roles import head_roles
+from foci.viz.heads.answers import is_of_heads
+from foci.viz.heads.roles import head_roles
 from foci.viz.labels import shown
 from foci.viz.page.offline import is_static, offline_page
 from foci.viz.regions import reduced

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foci.viz.head_answers import answers_of, own_answer
+from foci.viz.heads.answers import answers_of, own_answer
 from foci.viz.page.html import safe
 from foci.viz.selection import Selection
 from foci.viz.trace import Trace
@@ -17,7 +17,7 @@ def page(trace: Trace) -> str:
     """Return the answers as HTML; nothing where a trace has none.
 
     Example:
-        >>> from foci.viz.head_answers import Answer, with_answers
+        >>> from foci.viz.heads.answers import Answer, with_answers
         >>> trace = Trace.from_arrays([[1.0]], ["das"], ["the"])
         >>> page(trace)
         ''

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from foci.viz.opening import Opening, opening
+from foci.viz.heads.opening import Opening, opening
 from foci.viz.terminal import render
 from foci.viz.trace import Axis, Trace
 from foci.weights import Weights

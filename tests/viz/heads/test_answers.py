@@ -8,7 +8,7 @@ from torch import nn
 
 import foci
 from foci.errors import ConfigError
-from foci.viz.head_answers import Answer, answers_of, answers_without_heads, own_answer, with_answers
+from foci.viz.heads.answers import Answer, answers_of, answers_without_heads, own_answer, with_answers
 from foci.viz.trace import Trace
 
 

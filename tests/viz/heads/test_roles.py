@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from foci.viz.head_roles import head_roles
+from foci.viz.heads.roles import head_roles
 from foci.viz.trace import Axis, Trace
 
 WORDS = ["the", "cat", "saw", "the", "dog", "and", "the", "cat"]
