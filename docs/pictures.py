@@ -63,29 +63,6 @@ def ball_and_box() -> np.ndarray:
     return image
 
 
-def objects() -> Trace:
-    """Return the ball and the box: in one layer as maps, in the next as points, each of four heads at an edge."""
-    random = np.random.default_rng(8)
-    boxes = np.array([[0.175, 0.333, 0.475, 0.733], [0.65, 0.667, 0.9, 0.933]])
-    left, top, right, bottom = boxes.T
-    across, down = (left + right) / 2, (top + bottom) / 2
-    edges = np.stack([[left, down], [right, down], [across, top], [across, bottom]]).transpose(0, 2, 1)
-    places = edges[:, :, None] + 0.03 * random.normal(size=(4, 2, 6, 2))
-    points = np.concatenate([places, softmax(2 * random.normal(size=(4, 2, 6)))[..., None]], -1).astype(np.float32)
-    rows, columns = np.mgrid[:12, :16]
-    regions = np.stack([(columns + 0.5) / 16, (rows + 0.5) / 12], -1).reshape(-1, 2)
-    maps = softmax(-((regions - edges[:, :, None]) ** 2).sum(-1) / (2 * 0.06**2))
-    cross = [
-        TracedAttention("decoder.0.cross", "image", "objects", maps),
-        TracedAttention("decoder.1.cross", "image", "objects", maps, points=points),
-    ]
-    axes = {
-        "image": Axis.from_image(ball_and_box(), (12, 16)),
-        "objects": Axis.from_boxes(["ball 0.98", "box 0.91"], boxes),
-    }
-    return Trace(axes, {one.name: one for one in cross}, "ball, box")
-
-
 def caption() -> Trace:
     """Return words over the regions of a picture of a ball and a box."""
     image = ball_and_box()
@@ -183,15 +160,12 @@ def main() -> None:
         (attention,) = other.attentions.values()
         other.plot(IMAGES / f"view-{other.axes[attention.source].kind}.png")
     reading().plot(IMAGES / "view-reading.png")
-    objects().plot(IMAGES / "view-boxes.png")
-    objects().plot(IMAGES / "view-boxes-map.png", name="decoder.0.cross", head=0)
     try:
         screenshot(trace, IMAGES / "view-page.png")
     except ImportError:
         print("docs/images/view-page.png is left as it was: playwright is not installed.", file=sys.stderr)
     for picture in IMAGES.glob("view-*.png"):
-        if not picture.name.startswith("view-boxes"):  # beside a picture the scale would get steps
-            smaller(picture)
+        smaller(picture)
 
 
 if __name__ == "__main__":
