@@ -477,7 +477,7 @@ MUTANTS = {
         "tests/training/test_processes.py::test_every_process_draws_random_numbers_of_its_own",
     ),
     "weights that are not finite are saved": Mutant(
-        "_Trainer.save",
+        "_Trainer._write",
         "not _1.isfinite().all()",
         "False",
         "tests/training/test_engine.py::test_weights_that_are_not_finite_are_never_saved",
