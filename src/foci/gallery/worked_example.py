@@ -102,7 +102,7 @@ _SHAPES: dict[str, str] = {
     output (B, L, D), weights (B, H, L, S)""",
     "deformable": """
     query (B, L, D), key (B, S, Dk) of all levels, value (B, S, Dk) or the key, mask (B, L, S)
-    reference (B, L, 2), x and y from 0 to 1 of where each query looks, or (B, L, 4), boxes
+    reference (B, L, 2), x and y from 0 to 1 of where each query looks; of boxes also width and height
     levels [(height, width), …] of N levels
     output (B, L, D), weights (B, H, L, S), weights.of_points (B, H, L, N, P) of P points on each level""",
     "multi_step": """
@@ -110,7 +110,7 @@ _SHAPES: dict[str, str] = {
     output (B, L, Dk), weights (B, L, S)""",
     "pool": """
     value (B, S, D), mask (B, S)
-    output (B, D), weights (B, S); with num_queries=k: (B, k, D) and (B, k, S)""",
+    output (B, D), weights (B, S); with num_queries both have an axis of queries after B""",
     "hierarchical": """
     value (B, N, T, D) of N sentences of T words, mask (B, N, T)
     output (B, D), weights (B, N·T), weights.words (B, N, T), weights.sentences (B, N)""",

@@ -1,6 +1,6 @@
 """Conditional attention: what a position holds and where it lies are scored apart, and the query says how far to look.
 
-    score_ij = (c_i · c_j + p_i · p_j) / sqrt(2K) = [c_i; p_i] · [c_j; p_j] / sqrt(2K)   for each head
+    score_ij = (c_i · c_j + p_i · p_j) / sqrt(2 K) = [c_i; p_i] · [c_j; p_j] / sqrt(2 K)   for each head
     c_i = W_qc f_i,   p_i = W_qp (λ_i ∘ s_i),   λ_i = FFN(f_i)
     c_j = W_kc x_j,   p_j = W_kp s_j
     output = [head_1; …; head_H] W_o,   head_h = Σ_j softmax_j(score_ij) W_v x_j
@@ -28,6 +28,7 @@ from foci.errors import ConfigError, check_sizes
 from foci.functional.attend import attend_dots, mask_and_bias
 from foci.functional.positions import sinusoid
 from foci.masks import clear_source
+from foci.mechanisms.heads.readable import for_every_head
 from foci.mechanisms.parts import Memory
 from foci.outputs import AttentionOutput, called_as
 from foci.tracing import known_true
@@ -182,10 +183,8 @@ class ConditionalAttention(nn.Module):
             places = places * query_position
         joined = self._joined(self.query_layer(query), self.query_position_layer(places))
         shape = torch.Size((batch, *joined.shape[1:3], memory.key.shape[2]))
-        mask, bias = mask_and_bias(memory.mask, bias, shape, query.device, owner=owner)
-        if mask is None and known_true(
-            shape[-1] == 0
-        ):  # without keys there is nothing to read, as where all are masked
+        mask, bias = mask_and_bias(memory.mask, for_every_head(bias), shape, query.device, owner=owner)
+        if mask is None and known_true(shape[-1] == 0):  # there is nothing to read, as where all are masked
             mask = torch.ones(1, 1, 1, 0, dtype=torch.bool, device=query.device)
         scale = 1.0 / math.sqrt(joined.shape[-1])
         read = attend_dots(joined, memory.key, memory.value, mask, scale=scale, bias=bias, own=True)

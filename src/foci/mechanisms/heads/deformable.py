@@ -1,7 +1,7 @@
 """Deformable attention: a query reads a few points around its reference point, on several levels of a feature map.
 
     p_mlqk = φ_l(p̂_q) + Δp_mlqk                            around a point p̂_q
-    p_mlqk = φ_l(c_q) + Δp_mlqk ∘ φ_l([w_q, h_q]) / (2K)   in a box of center c_q, width w_q and height h_q
+    p_mlqk = φ_l(c_q) + Δp_mlqk ∘ φ_l([w_q, h_q]) / (2 K)  in a box of center c_q, width w_q and height h_q
     A_mlqk = softmax_lk(W_A z_q)
     out_q  = Σ_m W_m Σ_l Σ_k A_mlqk · W'_m x^l(p_mlqk)
     x^l(p) = Σ_s max(0, 1 − |p_x − s_x|) · max(0, 1 − |p_y − s_y|) · x^l_s
@@ -12,7 +12,7 @@ Names: z_q = query, x^l = value (or the key; level after level), p̂_q or [c_q, 
     Δp_mlqk = offset_layer, K = num_points, A_mlqk = weights.of_points, W_A = weight_layer, p_mlqk = weights.points,
     W'_m = value_layer, W_m = output_layer
 Complexity: O(S · D² + L · D² + L · H · levels · points · D): no L×S tensor is built
-Differs: offsets in a box are divided by 2K, as in the authors' code; the paper has no such factor. Luong's local_p is
+Differs: offsets in a box are divided by 2 K, as in the authors' code; the paper has no such factor. Luong's local_p is
     the one-dimensional ancestor: there the query predicts the center of a window in its sentence, here every point in
     a picture; a sequence is a map of one row. φ_l counts from the readable part of
     each picture, as the authors' valid ratios do. A point outside of the map, or the share of a point that falls on a

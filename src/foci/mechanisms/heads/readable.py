@@ -77,10 +77,14 @@ def readable(
         if slots is not None:
             mask = slots if mask is None else mask & slots
         if bias is not None:
-            bias = bias.unsqueeze(1) if isinstance(bias, Tensor) and bias.dim() == 3 else bias
-            mask, bias = mask_and_bias(mask, bias, shape, query.device)
+            mask, bias = mask_and_bias(mask, for_every_head(bias), shape, query.device)
         mask, window = combine(mask, window, shape, query.device), None
     return Readable(mask, window, bias, reach)
+
+
+def for_every_head(bias: Float[Tensor, "..."] | None) -> Float[Tensor, "..."] | None:
+    """Return a bias ``(B, L, S)`` with an axis of heads, and any other as it is."""
+    return bias.unsqueeze(1) if isinstance(bias, Tensor) and bias.dim() == 3 else bias
 
 
 def focused(
@@ -100,9 +104,7 @@ def focused(
         )
     if mask is not None:
         mask = check_mask("MultiHeadAttention", mask, shape, query.device)
-    if isinstance(bias, Tensor) and bias.dim() == 3:
-        bias = bias.unsqueeze(1)
-    mask, bias = mask_and_bias(mask, bias, shape, query.device, owner="MultiHeadAttention")
+    mask, bias = mask_and_bias(mask, for_every_head(bias), shape, query.device, owner="MultiHeadAttention")
     return limited_by(focus, query, source, mask, bias, shape)
 
 

@@ -8,7 +8,7 @@
 Paper: Hierarchical Attention Networks for Document Classification (Yang et al., 2016), eqs. 5-7, ACL:N16-1174;
     eqs. 8-10 are the same for sentences; k vectors: A Structured Self-attentive Sentence Embedding (Lin et al., 2017),
     eqs. 6-7, arXiv:1703.03130
-Names: h = value, W and b = project (W = W_s1 of Lin et al.), u_w or u_1 … u_k = context (W_s2), α = weights (A),
+Names: h = value, W and b = project (W = W_s1 of Lin et al.), u_w and u_q = context (W_s2), α = weights (A),
     s = output (M), k = num_queries
 Complexity: O(S·D·A + S·A·k) time, O(S·(A + k)) memory.
 Differs: k vectors have the bias b too. Later papers call such vectors queries, and compare them by scaled dot products

@@ -134,8 +134,9 @@ class ObjectLayer(nn.Module):
             self.to_boxes = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, 4))
             if options.loss.kind == "focal":
                 nn.init.constant_(self.to_classes.bias, -math.log((1 - _PRIOR) / _PRIOR))
-            nn.init.zeros_(self.to_boxes[-1].weight)  # type: ignore[arg-type]
-            nn.init.zeros_(self.to_boxes[-1].bias)  # type: ignore[arg-type]
+            if isinstance(options.attention, AnchoredOptions):  # a layer starts from its box; without one all are alike
+                nn.init.zeros_(self.to_boxes[-1].weight)  # type: ignore[arg-type]
+                nn.init.zeros_(self.to_boxes[-1].bias)  # type: ignore[arg-type]
 
     def forward(
         self, queries: Float[Tensor, "B Q D"], code: Float[Tensor, "B Q D"], boxes: Tensor | None, image: ImageMap
