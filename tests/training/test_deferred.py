@@ -14,6 +14,10 @@ from foci.training.deferred import Deferred
 
 MODELS = [(name, {}) for name in TASKS]
 MODELS += [("translate", {"model": {"kind": kind}}) for kind in ("rnn", "conv", "transformer")]
+MODELS += [
+    ("detect", {"model.attention.kind": "plain"}),
+    ("detect", {"model.attention": {"kind": "conditional", "anchors": "learned"}}),
+]
 
 
 def tensors(model):

@@ -64,5 +64,5 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path):
 def test_a_canvas_holds_nearly_all_images():
     assert canvas_for([(480, 640)] * 99 + [(640, 480)], 256) == (192, 256)
     assert canvas_for([(480, 640)] * 9 + [(640, 480)], 256) == (256, 256)
-    assert canvas_for([(100, 300)], 100) == (64, 100)
+    assert canvas_for([(100, 300)], 100) == (48, 100)
     assert canvas_for([], 48) == (48, 48)

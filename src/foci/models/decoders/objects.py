@@ -65,7 +65,8 @@ class PlainCross(nn.Module):
     def __init__(self, options: DetectorOptions) -> None:
         super().__init__()
         self.attention = _heads(options)
-        self.levels = nn.Parameter(torch.zeros(options.encoder.num_levels, options.model_dim))
+        self.levels = nn.Parameter(torch.empty(options.encoder.num_levels, options.model_dim))
+        nn.init.zeros_(self.levels)
 
     def forward(self, queries: Tensor, code: Tensor, boxes: Tensor | None, image: ImageMap) -> Read:
         """Read the map."""
@@ -82,7 +83,8 @@ class ConditionalCross(nn.Module):
     def __init__(self, options: DetectorOptions) -> None:
         super().__init__()
         self.attention = ConditionalAttention(options.model_dim, options.num_heads)
-        self.levels = nn.Parameter(torch.zeros(options.encoder.num_levels, options.model_dim))
+        self.levels = nn.Parameter(torch.empty(options.encoder.num_levels, options.model_dim))
+        nn.init.zeros_(self.levels)
 
     def forward(self, queries: Tensor, code: Tensor, boxes: Tensor, image: ImageMap) -> Read:
         """Read the map."""
@@ -175,7 +177,8 @@ class PlainQueries(nn.Module):
 
     def __init__(self, options: DetectorOptions) -> None:
         super().__init__()
-        self.codes = nn.Parameter(torch.randn(options.num_queries, options.model_dim))
+        self.codes = nn.Parameter(torch.empty(options.num_queries, options.model_dim))
+        nn.init.normal_(self.codes)
 
     def start(self) -> None:
         """Return no boxes."""
@@ -198,7 +201,9 @@ class AnchoredQueries(nn.Module):
         self.refine = anchored.refine
         start = torch.logit(anchor_grid(options.num_queries))
         if anchored.anchors == "learned":
-            self.anchors = nn.Parameter(start)
+            self.anchors = nn.Parameter(torch.empty(start.shape))
+            with torch.no_grad():
+                self.anchors.copy_(start)
         else:
             self.register_buffer("anchors", start)
         self.code_layer = _two_layers(2 * options.model_dim, options.model_dim)
@@ -224,7 +229,8 @@ class ObjectDecoder(nn.Module):
 
     def __init__(self, options: DetectorOptions, num_scores: int) -> None:
         super().__init__()
-        self.contents = nn.Parameter(torch.randn(options.num_queries, options.model_dim))
+        self.contents = nn.Parameter(torch.empty(options.num_queries, options.model_dim))
+        nn.init.normal_(self.contents)
         self.queries = _queries(options)
         earlier = [num_scores if options.loss.auxiliary else 0] * (options.num_decoder_layers - 1)
         self.layers = nn.ModuleList(ObjectLayer(options, scores) for scores in (*earlier, num_scores))
