@@ -152,7 +152,7 @@ def clear_unreadable(source: Float[Tensor, "... S D"], mask: Bool[Tensor, "..."]
 
 
 def clear_source(
-    key: Float[Tensor, "B S D"], value: Float[Tensor, "B S V"], mask: Tensor | None
+    key: Float[Tensor, "#B S D"], value: Float[Tensor, "#B S V"], mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return key and value with zeros where no query may read; one tensor for both stays one.
 

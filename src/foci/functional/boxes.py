@@ -18,7 +18,7 @@ from torch import Tensor
 from foci.errors import ShapeError
 from foci.functional.windows import at_least_float32
 
-Boxes = Float[Tensor, "*B 4"]
+Boxes = Float[Tensor, "*#B 4"]
 
 
 def to_corners(boxes: Boxes) -> Boxes:
@@ -45,7 +45,7 @@ def from_corners(boxes: Boxes) -> Boxes:
     return torch.cat([(first + last) / 2, last - first], dim=-1)
 
 
-def iou(boxes: Boxes, others: Boxes) -> Float[Tensor, "*B"]:
+def iou(boxes: Boxes, others: Boxes) -> Float[Tensor, "*#B"]:
     """Return the intersection over the union of boxes; 0 where both are empty.
 
     Example:
@@ -58,7 +58,7 @@ def iou(boxes: Boxes, others: Boxes) -> Float[Tensor, "*B"]:
     return _share(intersection, union)
 
 
-def generalized_iou(boxes: Boxes, others: Boxes) -> Float[Tensor, "*B"]:
+def generalized_iou(boxes: Boxes, others: Boxes) -> Float[Tensor, "*#B"]:
     """Return the generalized intersection over the union, which also tells how far apart two boxes are.
 
     Example:

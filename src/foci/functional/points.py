@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -174,7 +174,7 @@ def _neighbors(places: Tensor, levels: Levels) -> _Neighbors:
     return _Neighbors(cells, shares.mul_(inside), inside.logical_and_(near).to(places.dtype))
 
 
-def _by_query(corners: Float[Tensor, "2 2 N B L H P"], dtype: torch.dtype) -> Float[Tensor, "B L H 2 2 N P"]:
+def _by_query(corners: Float[Tensor, "2 2 N B L H P"], dtype: torch.dtype) -> Shaped[Tensor, "B L H 2 2 N P"]:
     """Return numbers of corners, those of a query and head side by side."""
     sides = corners.permute(3, 4, 5, 0, 1, 2, 6)
     return torch.empty(sides.shape, dtype=dtype).copy_(sides)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from foci.checks import check_mask, check_shape, check_together, expand_query, is_sequence, refuse_script
@@ -307,7 +307,7 @@ class DeformableAttention(nn.Module):
         return levels
 
 
-def _extents(mask: Bool[Tensor, "B H L S"], levels: Levels) -> Float[Tensor, "B 1 1 N 1 2"]:
+def _extents(mask: Bool[Tensor, "B H L S"], levels: Levels) -> Int[Tensor, "B 1 1 N 1 2"]:
     """Return width and height of what any query may read of each level."""
     size = sum(height * width for height, width in levels)
     readable = mask.any(dim=1).any(dim=1)

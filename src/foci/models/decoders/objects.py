@@ -141,7 +141,7 @@ class ObjectLayer(nn.Module):
                 nn.init.zeros_(self.to_boxes[-1].bias)  # type: ignore[arg-type]
 
     def forward(
-        self, queries: Float[Tensor, "B Q D"], code: Float[Tensor, "B Q D"], boxes: Tensor | None, image: ImageMap
+        self, queries: Float[Tensor, "B Q D"], code: Float[Tensor, "#B Q D"], boxes: Tensor | None, image: ImageMap
     ) -> tuple[Float[Tensor, "B Q D"], Answer | None, dict[str, Weights]]:
         """Return the queries, the answer of this layer if it gives one, and its weights by name."""
         read: dict[str, Weights] = {}
@@ -183,9 +183,9 @@ class PlainQueries(nn.Module):
     def start(self) -> None:
         """Return no boxes."""
 
-    def forward(self, boxes: None) -> Float[Tensor, "Q D"]:
+    def forward(self, boxes: None) -> Float[Tensor, "1 Q D"]:
         """Return the code of each query."""
-        return self.codes
+        return self.codes.unsqueeze(0)
 
 
 class AnchoredQueries(nn.Module):

@@ -139,7 +139,7 @@ class _Move(NamedTuple):
         """Return an object as a record; None if it has no area in the image."""
         changes.boxes += 1
         left, top, right, bottom = one.box
-        box = max(left, 0.0), max(top, 0.0), min(right, self.width), min(bottom, self.height)
+        box = max(left, 0.0), max(top, 0.0), min(right, float(self.width)), min(bottom, float(self.height))
         if not (box[0] < box[2] and box[1] < box[3]):
             changes.dropped.add(f"{given.path}, line {one.line}")
             return None
