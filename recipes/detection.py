@@ -58,7 +58,7 @@ def detection_table(rows: list[Row]) -> str:
     by_name: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_name[row["name"]].append(row)
-    head = ["detector", "AP50", "AP", "AP50 by class", "parameters", "minutes each", "seeds"]
+    head = ["detector", "AP50", "AP", "AP50 by class", "parameters", "processor minutes each", "seeds"]
     lines = []
     for name, some in by_name.items():
         means = {label: _mean([row["classes"][label] for row in some]) for label in some[0]["classes"]}
@@ -68,7 +68,7 @@ def detection_table(rows: list[Row]) -> str:
                 *(_deviating([100 * row[metric] for row in some]) for metric in ("ap50", "ap")),
                 ", ".join(f"{label} {100 * mean:.1f}" for label, mean in means.items()),
                 f"{some[0]['parameters']:,}",
-                f"{fmean(row['minutes'] for row in some):.1f}",
+                f"{fmean(row['cpu_seconds'] for row in some) / 60:.1f}",
                 str(len(some)),
             ]
         )
