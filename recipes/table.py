@@ -493,7 +493,7 @@ RECIPES = {
     "detect_shapes": Recipe(
         task="detect",
         title="Drawn scenes: what each part of a detector brings",
-        note="One to five shapes of four kinds on a noisy canvas of 64 × 64 pixels, 8,000 scenes to train on, 200 to "
+        note="One to five shapes of five kinds on a noisy canvas of 64 × 64 pixels, 8,000 scenes to train on, 200 to "
         "evaluate; 1,100 steps of 16 scenes for every row, with a learning rate of 2e-3 for plain and conditional, and "
         "3e-3 for deformable. AP50 and AP as pycocotools counts them, in percent. ± is the standard deviation over "
         "seeds. Without auxiliary losses the first layer gives no boxes, so that nothing is refined. Denoising, and "
