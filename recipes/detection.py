@@ -20,7 +20,9 @@ PARTS = {
     "with points instead of the whole map (deformable)": Variant(),
     "deformable, warm-up of 16 steps instead of 65": Variant({"training.warmup": 16}),
     "deformable, boxes not refined from layer to layer": Variant({"model.attention.refine": False}),
-    "deformable, neither refined nor with auxiliary losses": Variant({"model.loss.auxiliary": False, "model.attention.refine": False}),
+    "deformable, neither refined nor with auxiliary losses": Variant(
+        {"model.loss.auxiliary": False, "model.attention.refine": False}
+    ),
     "deformable, learned anchors": Variant({"model.attention.anchors": "learned"}),
 }
 """What is compared on drawn scenes; all but what is named is that of the deformable row."""
