@@ -7,6 +7,8 @@ import torch
 from detectors import KINDS, some_detector, some_images
 
 import foci
+from foci.models.detector import Detector
+from foci.models.options.detection import DetectorOptions, PlainAttentionOptions
 
 by_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -82,3 +84,9 @@ def test_half_precision_has_boxes_in_float32(kind):
     torch.testing.assert_close(half.boxes[0], whole.boxes[0], atol=0.1, rtol=0.1)
     half.boxes.sum().backward()
     assert all(one.grad.isfinite().all() for one in model.parameters() if one.grad is not None)
+
+
+def test_boxes_of_plain_queries_start_apart():
+    options = DetectorOptions(num_queries=5, attention=PlainAttentionOptions())
+    boxes = Detector(3, options).eval()(torch.zeros(1, 3, 32, 48, dtype=torch.uint8)).boxes[0]
+    assert torch.pdist(boxes).min() > 0

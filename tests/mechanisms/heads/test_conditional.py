@@ -181,3 +181,11 @@ def test_as_in_transformers(padded):
     read = ours(query, key, mask=mask, query_position=places, key_position=key_places)
     torch.testing.assert_close(read.output, expected, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(read.weights.dense(), weights, atol=1e-6, rtol=1e-6)
+
+
+def test_a_bias_without_heads_is_that_of_each_head():
+    module = ConditionalAttention(6, 2).eval()
+    query, key, bias = torch.randn(3, 5, 6), torch.randn(3, 7, 6), torch.randn(3, 5, 7)
+    given = module(query, key, bias=bias)
+    torch.testing.assert_close(given.output, module(query, key, bias=bias.unsqueeze(1)).output)
+    assert not torch.allclose(given.output, module(query, key).output)
