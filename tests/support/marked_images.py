@@ -106,3 +106,11 @@ def plain(images):
         Path(one.image).stem: [(item["label"], tuple(round(edge, 6) for edge in item["box"])) for item in one.objects]
         for one in images
     }
+
+
+def with_mistake(form, folder, name, old, new):
+    path, file = form(folder), folder / name
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+    return path

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from marked_images import OBJECTS, coco, plain
+from marked_images import OBJECTS, coco, plain, with_mistake
 
 from foci.errors import DataError
 from foci.tasks.detect.reader import parts_of, read_marked_images
@@ -48,11 +48,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("form", "name", "old", "new", "message"), MISTAKES)
 def test_mistakes_are_named_with_file_and_line(tmp_path, form, name, old, new, message):
-    path = form(tmp_path)
-    file = tmp_path / name
-    text = file.read_text(encoding="utf-8")
-    assert old in text
-    file.write_text(text.replace(old, new), encoding="utf-8")
+    path = with_mistake(form, tmp_path, name, old, new)
     with pytest.raises(DataError, match=message):
         read_marked_images(path)
 

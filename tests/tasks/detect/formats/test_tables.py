@@ -1,7 +1,7 @@
 """JSONL and CSV: mistakes with file and line."""
 
 import pytest
-from marked_images import csv, jsonl
+from marked_images import csv, jsonl, with_mistake
 
 from foci.errors import DataError
 from foci.tasks.detect.reader import read_marked_images
@@ -18,10 +18,6 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("form", "name", "old", "new", "message"), MISTAKES)
 def test_mistakes_are_named_with_file_and_line(tmp_path, form, name, old, new, message):
-    path = form(tmp_path)
-    file = tmp_path / name
-    text = file.read_text(encoding="utf-8")
-    assert old in text
-    file.write_text(text.replace(old, new), encoding="utf-8")
+    path = with_mistake(form, tmp_path, name, old, new)
     with pytest.raises(DataError, match=message):
         read_marked_images(path)

@@ -1,7 +1,7 @@
 """Pascal VOC: corners from 0 or 1, lists, and mistakes with file and line."""
 
 import pytest
-from marked_images import OBJECTS, jsonl, plain, voc
+from marked_images import OBJECTS, jsonl, plain, voc, with_mistake
 
 from foci.errors import DataError
 from foci.tasks.detect.reader import parts_of, read_marked_images
@@ -46,10 +46,6 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("form", "name", "old", "new", "message"), MISTAKES)
 def test_mistakes_are_named_with_file_and_line(tmp_path, form, name, old, new, message):
-    path = form(tmp_path)
-    file = tmp_path / name
-    text = file.read_text(encoding="utf-8")
-    assert old in text
-    file.write_text(text.replace(old, new), encoding="utf-8")
+    path = with_mistake(form, tmp_path, name, old, new)
     with pytest.raises(DataError, match=message):
         read_marked_images(path)
